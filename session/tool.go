@@ -1,0 +1,59 @@
+package session
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Tool is one offer as its Provider made it. It is immutable: a change is a new
+// Tool.
+type Tool struct {
+	// Name is the provider's own name for it: what callTool carries.
+	Name string
+	// Exposed is the name that clients see. It is assigned by the Session when
+	// the tool is first registered and stays while the provider is known.
+	Exposed string
+	// Definition is the tool's JSON object, byte for byte as registered, less
+	// the members that only the bridge reads.
+	Definition json.RawMessage
+	// NameAt and NameEnd bound the value of "name", quotes included, in
+	// Definition.
+	NameAt, NameEnd int
+	// Timeout replaces the default deadline of a call; zero keeps it.
+	Timeout time.Duration
+	// Headers tells that the input schema asks clients for Mcp-Param-* headers
+	// (x-mcp-header).
+	Headers bool
+}
+
+// same tells whether registering u over t changes nothing that anyone can see.
+func (t *Tool) same(u *Tool) bool {
+	return t.Name == u.Name && t.Timeout == u.Timeout && t.Headers == u.Headers &&
+		string(t.Definition) == string(u.Definition)
+}
+
+// Registration is the durable record of one Provider on one Bridge.
+type Registration struct {
+	Provider ProviderID
+	Title    string        // for people; may be empty
+	Version  string        // for people; may be empty
+	Retain   time.Duration // how long its tools stay listed once it has left
+	LeftAt   time.Time     // when its last Instance left; zero while one is connected
+	Tools    []Tool        // sorted by Name
+}
+
+// Snapshot is everything durable that a Session starts from.
+type Snapshot struct {
+	Revision      uint64 // of the Catalog
+	Registrations []Registration
+}
+
+// Change is what one or more turns did to a Bridge's durable state. Applying a
+// later Change of the same Bridge over an earlier one gives the state of the
+// later one.
+type Change struct {
+	Bridge   BridgeID
+	Revision uint64         // of the Catalog after the change
+	Put      []Registration // whole records, replacing those of the same Provider
+	Delete   []ProviderID
+}
