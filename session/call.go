@@ -1,0 +1,205 @@
+package session
+
+import (
+	"encoding/json"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Reason says how a Call ended. It is also a metric's label.
+type Reason uint8
+
+// The ways in which a Call ends.
+const (
+	ReasonResult        Reason = iota // the provider's result
+	ReasonToolError                   // the provider's result with isError
+	ReasonProtocolError               // a JSON-RPC error of the provider, or an answer that is none
+	ReasonCancelled                   // the client gave up
+	ReasonTimeout                     // the deadline passed
+	ReasonProviderGone                // delivered, then the provider left: outcome unknown
+	ReasonAway                        // never delivered: no instance offers the tool now
+	ReasonUnknownTool                 // never delivered: there is no such tool
+	ReasonBusy                        // never delivered: a limit was met
+	ReasonShutDown                    // the process or the bridge went away
+	ReasonFenced                      // another process took over
+	NumReasons                        // how many reasons there are
+)
+
+var reasonNames = [NumReasons]string{
+	"result", "tool_error", "protocol_error", "cancelled", "timeout", "provider_gone",
+	"away", "unknown_tool", "busy", "shut_down", "fenced",
+}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// Releaser takes back the memory that a Result's bytes live in.
+type Releaser interface{ Release() }
+
+// Result is a tool's answer: one JSON object, byte for byte as the provider
+// sent it.
+type Result struct {
+	Raw     json.RawMessage
+	IsError bool     // the object has isError true
+	Buffer  Releaser // owner of Raw; may be nil. The receiver releases it once
+}
+
+// Release gives the Result's memory back; Raw must not be used after it.
+func (r Result) Release() {
+	if r.Buffer != nil {
+		r.Buffer.Release()
+	}
+}
+
+// Outcome is the single end of a Call.
+type Outcome struct {
+	Result Result // when Err is nil
+	Err    error
+	Reason Reason
+}
+
+// EventKind tells the kinds of Event apart.
+type EventKind uint8
+
+// The kinds of Event.
+const (
+	EventProgress EventKind = iota
+	EventLog
+)
+
+// Event is something a provider says about a Call before its outcome. The raw
+// members are single JSON values that nobody else will write to.
+type Event struct {
+	Kind     EventKind
+	Progress float64         // EventProgress: the number in Value
+	Value    json.RawMessage // EventProgress: progress. EventLog: data
+	Total    json.RawMessage // EventProgress: may be nil
+	Message  json.RawMessage // EventProgress: may be nil
+	Level    string          // EventLog
+	Logger   json.RawMessage // EventLog: may be nil
+}
+
+func (e *Event) size() int {
+	return 64 + len(e.Value) + len(e.Total) + len(e.Message) + len(e.Logger)
+}
+
+// CallMeta is what a provider is told about a Call's client. Strings are raw
+// JSON strings, or nil.
+type CallMeta struct {
+	Progress      bool            // the client wants progress
+	ClientName    json.RawMessage // a JSON string
+	ClientVersion json.RawMessage // a JSON string
+	Traceparent   json.RawMessage // a JSON string
+	LogLevel      string          // least level that the client wants; empty for none asked
+}
+
+// Call is one tools/call from begin to its single Outcome. Its exported fields
+// are set before [Session.Begin] and not changed after it.
+type Call struct {
+	Tool      string          // the exposed name
+	Arguments json.RawMessage // one JSON value, or nil when the client sent none
+	Meta      CallMeta
+	Deadline  time.Time // when the caller will abandon the call; shown to the provider
+	Events    bool      // the caller reads events; otherwise they are dropped
+
+	id       uint64
+	prefix   string
+	tool     *Tool
+	inst     *Instance
+	progress float64 // greatest so far
+	moving   bool    // progress has a value
+	reply    chan Outcome
+	delivery atomic.Uint32 // attempt<<2 | one of the delivery states
+
+	mu        sync.Mutex // guards events; never held over anything that waits
+	events    []Event
+	eventSize int
+	signal    chan struct{}
+}
+
+// The states of a delivery attempt.
+const (
+	queued    uint32 = iota // in an outbox, untouched by its writer
+	writing                 // the outbox's writer has it
+	written                 // handed to the socket
+	withdrawn               // taken back before any writer had it
+)
+
+// Name is the provider's own name of the called tool. It is set once the call is
+// in an Outbox.
+func (c *Call) Name() string { return c.tool.Name }
+
+// AppendID appends the call's ID as text, without quotes. IDs of one process are
+// never those of another, so that an answer to an earlier one finds nothing.
+func (c *Call) AppendID(b []byte) []byte {
+	return strconv.AppendUint(append(b, c.prefix...), c.id, 10)
+}
+
+// Delivery is one attempt to hand a Call to a socket.
+type Delivery struct {
+	Call    *Call
+	attempt uint32
+}
+
+// Claim is called by the outbox's writer right before it writes. False means
+// that the call was withdrawn: it must not be written.
+func (d Delivery) Claim() bool {
+	return d.Call.delivery.CompareAndSwap(d.attempt<<2|queued, d.attempt<<2|writing)
+}
+
+// Written is called by the writer after it wrote, whatever came of it. The
+// writer does not touch the call's fields after it.
+func (d Delivery) Written() { d.Call.delivery.Store(d.attempt<<2 | written) }
+
+// withdraw takes the call back from its outbox. False means that a writer had
+// it already.
+func (c *Call) withdraw() bool {
+	old := c.delivery.Load()
+	return old&3 == queued && c.delivery.CompareAndSwap(old, old|withdrawn)
+}
+
+// next starts a new delivery attempt after a withdrawal.
+func (c *Call) next() Delivery {
+	attempt := c.delivery.Load()>>2 + 1
+	c.delivery.Store(attempt<<2 | queued)
+	return Delivery{c, attempt}
+}
+
+// Settled tells, after the outcome, whether no writer reads the call's fields
+// any more, so that the memory of its arguments may be used again.
+func (c *Call) Settled() bool { return c.delivery.Load()&3 != writing }
+
+// Done delivers the single Outcome.
+func (c *Call) Done() <-chan Outcome { return c.reply }
+
+// Signal is ready when Take has something to give. It is nil unless Events was
+// set.
+func (c *Call) Signal() <-chan struct{} { return c.signal }
+
+// Take returns the events that arrived since it was last called, in order. All
+// events that came before the outcome are there once the outcome is.
+func (c *Call) Take() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.events
+	c.events, c.eventSize = nil, 0
+	return e
+}
+
+// push adds an event. False means that the caller reads too slowly and the event
+// was dropped.
+func (c *Call) push(e Event, limit int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.eventSize+e.size() > limit {
+		return false
+	}
+	c.events = append(c.events, e)
+	c.eventSize += e.size()
+	select {
+	case c.signal <- struct{}{}:
+	default:
+	}
+	return true
+}

@@ -1,0 +1,70 @@
+package session
+
+import "time"
+
+// The mailbox's alphabet. Each apply is one turn.
+
+type begin Call
+
+type abandon struct {
+	call  *Call
+	cause error
+}
+
+type finish struct {
+	inst   *Instance
+	id     uint64
+	result Result
+	err    error
+}
+
+type notify struct {
+	inst  *Instance
+	id    uint64
+	event Event
+}
+
+type attach struct {
+	inst  *Instance
+	now   time.Time
+	reply chan error
+}
+
+type detach struct {
+	inst *Instance
+	now  time.Time
+}
+
+type register struct {
+	inst    *Instance
+	tools   []Tool
+	keep    []string // with replace: names whose earlier definition stays
+	replace bool
+	ack     func(Registered)
+}
+
+type unregister struct {
+	inst  *Instance
+	names []string
+	ack   func(Registered)
+}
+
+type watch struct {
+	w     *Watch
+	reply chan error
+}
+
+type unwatch struct{ w *Watch }
+
+type saved uint64
+
+type tick struct{ now time.Time }
+
+type release struct{ reply chan bool }
+
+type stop struct {
+	cause error
+	done  chan struct{}
+}
+
+type inspect struct{ reply chan Status }

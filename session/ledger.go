@@ -1,0 +1,75 @@
+package session
+
+// ledger keeps what waits for durability: the output gate. Changes are numbered
+// by seq; a registration is acknowledged, and a catalog published, once a seq
+// that has it is durable.
+type ledger struct {
+	seq     uint64 // of the newest change
+	durable uint64 // greatest seq that the saver has confirmed
+	acks    []ack
+	fresh   []fresh
+}
+
+type ack struct {
+	seq    uint64
+	inst   *Instance
+	tell   func(Registered)
+	answer Registered
+}
+
+type fresh struct {
+	seq     uint64
+	catalog *Catalog
+}
+
+func (l *ledger) unsaved() bool { return l.durable < l.seq }
+
+// answer tells a registration's outcome, now or once it is durable.
+func (l *ledger) answer(i *Instance, tell func(Registered), r Registered) {
+	if tell == nil {
+		return
+	}
+	if !l.unsaved() {
+		tell(r)
+		return
+	}
+	i.waiting++
+	l.acks = append(l.acks, ack{l.seq, i, tell, r})
+}
+
+// fail tells every waiting registration that it may not have become durable.
+func (l *ledger) fail(cause error) {
+	for _, a := range l.acks {
+		a.tell(Registered{Err: cause})
+	}
+	l.acks, l.fresh = nil, nil
+}
+
+func (c saved) apply(s *state) {
+	seq := uint64(c)
+	if s.stopped || seq <= s.durable {
+		return
+	}
+	s.durable = seq
+	n := 0
+	for n < len(s.fresh) && s.fresh[n].seq <= seq {
+		n++
+	}
+	if n > 0 {
+		s.s.catalog.Store(s.fresh[n-1].catalog)
+		s.fresh = s.fresh[n:]
+		for w := range s.watches {
+			select {
+			case w.c <- struct{}{}:
+			default: // one is waiting already: it stands for both
+			}
+		}
+	}
+	n = 0
+	for n < len(s.acks) && s.acks[n].seq <= seq {
+		s.acks[n].inst.waiting--
+		s.acks[n].tell(s.acks[n].answer)
+		n++
+	}
+	s.acks = s.acks[n:]
+}

@@ -1,0 +1,65 @@
+package session
+
+import "time"
+
+// Limits bounds everything a Session holds and everything its edges accept. Zero
+// means the default in brackets.
+type Limits struct {
+	Mailbox       int // commands waiting for a turn; senders wait beyond it [1,024]
+	Calls         int // calls in flight on a bridge [256]
+	Providers     int // providers known to a bridge [32]
+	Instances     int // connections of one provider [16]
+	Tools         int // tools on a bridge [1,000]
+	Streams       int // MCP streams on a bridge [256]
+	Registrations int // registrations of one instance not yet durable [64]
+
+	FrameBytes   int // a provider's message, in bytes [8 MiB]
+	BodyBytes    int // an MCP request's body, in bytes [4 MiB]
+	ToolBytes    int // one tool definition, in bytes [256 KiB]
+	CatalogBytes int // all tool definitions of a bridge together, in bytes [32 MiB]
+	OutboxBytes  int // waiting to be written to one instance, in bytes [16 MiB]
+	EventBytes   int // progress and log waiting for one call's client, in bytes [1 MiB]
+
+	MessageDepth int // nesting of any message [256]
+	SchemaDepth  int // nesting of a tool's schemas [64]
+
+	CallTimeout    time.Duration // deadline of a call that asks for none [60 s]
+	CallTimeoutMax time.Duration // longest deadline that may be asked for [1 h]
+	WriteTimeout   time.Duration // one write to a peer [10 s]
+	Ping           time.Duration // between application pings to a provider [20 s]
+	IdleAfter      time.Duration // unused before a session hibernates [60 s]
+	Retain         time.Duration // how long a departed provider's tools stay listed [24 h]
+}
+
+// WithDefaults fills every zero field with its default.
+func (l Limits) WithDefaults() Limits {
+	or(&l.Mailbox, 1024)
+	or(&l.Calls, 256)
+	or(&l.Providers, 32)
+	or(&l.Instances, 16)
+	or(&l.Tools, 1000)
+	or(&l.Streams, 256)
+	or(&l.Registrations, 64)
+	or(&l.FrameBytes, 8<<20)
+	or(&l.BodyBytes, 4<<20)
+	or(&l.ToolBytes, 256<<10)
+	or(&l.CatalogBytes, 32<<20)
+	or(&l.OutboxBytes, 16<<20)
+	or(&l.EventBytes, 1<<20)
+	or(&l.MessageDepth, 256)
+	or(&l.SchemaDepth, 64)
+	or(&l.CallTimeout, time.Minute)
+	or(&l.CallTimeoutMax, time.Hour)
+	or(&l.WriteTimeout, 10*time.Second)
+	or(&l.Ping, 20*time.Second)
+	or(&l.IdleAfter, time.Minute)
+	or(&l.Retain, 24*time.Hour)
+	return l
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

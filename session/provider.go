@@ -1,0 +1,114 @@
+package session
+
+import "time"
+
+// Outbox is where a Session puts what an Instance is to be told. Its methods are
+// called inside turns: they must not block, and must not call the Session.
+type Outbox interface {
+	// Deliver queues a call; size is what it will cost the outbox, in bytes.
+	// False means that there is no room for it now.
+	Deliver(d Delivery, size int) bool
+	// Cancel queues the notice that a delivered call is no longer wanted. An
+	// outbox without room for it closes the connection as too slow.
+	Cancel(c *Call, reason Reason)
+	// Close ends the connection for that cause, after what was queued. The
+	// owner of the connection then calls Detach.
+	Close(cause error)
+}
+
+// Hello is how a connection introduces itself.
+type Hello struct {
+	Provider ProviderID
+	Title    string
+	Version  string
+	// Retain is how long the tools stay listed after the last instance left.
+	// Negative means the default.
+	Retain time.Duration
+}
+
+// Instance is one live connection of a Provider, attached to a Session. Its
+// methods may be called at once.
+type Instance struct {
+	s      *Session
+	outbox Outbox
+	hello  Hello
+
+	// Owned by the turn.
+	provider *provider
+	tools    map[string]struct{} // own names of the tools this instance registered
+	calls    int                 // asked of it and not ended
+	waiting  int                 // registrations not yet durable
+	attached time.Time
+}
+
+// Session is the session that the instance is attached to.
+func (i *Instance) Session() *Session { return i.s }
+
+// Exposure tells a provider under which name a tool is shown.
+type Exposure struct {
+	Name    string // the provider's own
+	Exposed string // what clients see
+}
+
+// Rejection tells a provider why a tool was not taken.
+type Rejection struct {
+	Name string
+	Err  error
+}
+
+// Registered is the answer to a registration, given once it is durable.
+type Registered struct {
+	Revision uint64 // of the catalog that has it
+	Tools    []Exposure
+	Rejected []Rejection
+	Err      error // nothing was taken: a limit, or the session ended before the commit
+}
+
+// Register adds tools to the provider's, replacing those of the same name and
+// keeping those of its tools that it registered before. Names in tools are
+// distinct. ack is called once, inside a turn, after the registration is durable,
+// or with Err; it must not block, and may be nil.
+func (i *Instance) Register(tools []Tool, ack func(Registered)) error {
+	return i.s.do(&register{inst: i, tools: tools, ack: ack})
+}
+
+// Replace makes tools the whole set that the provider offers, except that a tool
+// named in keep, which the edge refused, stays as it was. ack as for Register.
+func (i *Instance) Replace(tools []Tool, keep []string, ack func(Registered)) error {
+	return i.s.do(&register{inst: i, tools: tools, keep: keep, replace: true, ack: ack})
+}
+
+// Unregister takes tools back by their own names; unknown ones, and those of
+// other providers, are left alone. A tool that another live instance of the
+// provider registered stays. ack as for Register, may be nil.
+func (i *Instance) Unregister(names []string, ack func(Registered)) error {
+	return i.s.do(&unregister{inst: i, names: names, ack: ack})
+}
+
+// Finish answers a call by its ID text. An answer to a call that was not asked
+// of this instance, or has ended, is counted and dropped.
+func (i *Instance) Finish(id []byte, r Result) error {
+	return i.s.finish(i, id, r, nil)
+}
+
+// Fail answers a call with a JSON-RPC error of the provider, or with
+// [ErrBadResult].
+func (i *Instance) Fail(id []byte, err error) error {
+	return i.s.finish(i, id, Result{}, err)
+}
+
+// Notify passes an event on to the call's caller. Progress that does not grow is
+// dropped (MCP 2025-11-25 basic/utilities/progress: it MUST increase).
+func (i *Instance) Notify(id []byte, e Event) error {
+	n, ok := i.s.parseID(id)
+	if !ok {
+		i.s.cfg.Stats.Strays.Add(1)
+		return nil
+	}
+	return i.s.do(&notify{inst: i, id: n, event: e})
+}
+
+// Detach tells that the connection is gone. It is called once, last.
+func (i *Instance) Detach(now time.Time) {
+	_ = i.s.do(&detach{inst: i, now: now}) // a session that has ended knows
+}

@@ -1,0 +1,229 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+)
+
+// state is the actor's own data. Only turns touch it. It reads no clock and
+// waits for nothing.
+type state struct {
+	s       *Session
+	limits  Limits
+	stats   *Stats
+	stopped bool
+	cause   error // why stopped
+
+	calls   map[uint64]*Call
+	watches map[*Watch]struct{}
+	registry
+	ledger
+}
+
+// end is a call's only exit.
+func (s *state) end(c *Call, o Outcome) {
+	if s.calls[c.id] == c {
+		delete(s.calls, c.id)
+		c.inst.calls--
+	}
+	s.stats.Ended[o.Reason].Add(1)
+	select {
+	case c.reply <- o:
+	default:
+		panic("session: call ended twice")
+	}
+}
+
+func (b *begin) apply(s *state) {
+	c := (*Call)(b)
+	if s.stopped {
+		c.reply <- Outcome{Err: ErrStopped, Reason: ReasonShutDown} // never taken, so never counted
+		return
+	}
+	s.stats.Begun.Add(1)
+	l := s.names[c.Tool]
+	if l == nil {
+		s.end(c, Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool})
+		return
+	}
+	if len(s.calls) >= s.limits.Calls {
+		s.end(c, Outcome{Err: &LimitError{Limit: "calls in flight on a bridge", Max: s.limits.Calls}, Reason: ReasonBusy})
+		return
+	}
+	c.tool = &l.offer.Tool
+	s.route(c, l)
+}
+
+// route gives a call to the newest instance that registered its tool, or ends it.
+func (s *state) route(c *Call, l *listed) {
+	size := len(c.Arguments) + 512
+	full := false
+	for _, i := range slices.Backward(l.provider.instances) {
+		if _, ok := i.tools[c.tool.Name]; !ok {
+			continue
+		}
+		if i.outbox.Deliver(c.next(), size) {
+			c.inst = i
+			i.calls++
+			s.calls[c.id] = c
+			return
+		}
+		full = true
+	}
+	if full {
+		s.end(c, Outcome{Err: &LimitError{Limit: "waiting to be written to the provider", Max: s.limits.OutboxBytes, Unit: "bytes"}, Reason: ReasonBusy})
+		return
+	}
+	s.end(c, Outcome{Err: &AwayError{l.provider.id, l.awaySince()}, Reason: ReasonAway})
+}
+
+func (f *finish) apply(s *state) {
+	c := s.calls[f.id]
+	if c == nil || c.inst != f.inst {
+		s.stats.Strays.Add(1)
+		f.result.Release()
+		return
+	}
+	switch {
+	case f.err != nil:
+		s.end(c, Outcome{Err: f.err, Reason: ReasonProtocolError})
+	case f.result.IsError:
+		s.end(c, Outcome{Result: f.result, Reason: ReasonToolError})
+	default:
+		s.end(c, Outcome{Result: f.result, Reason: ReasonResult})
+	}
+}
+
+func (n *notify) apply(s *state) {
+	c := s.calls[n.id]
+	if c == nil || c.inst != n.inst {
+		s.stats.Strays.Add(1)
+		return
+	}
+	if !c.Events {
+		return
+	}
+	if n.event.Kind == EventProgress {
+		if c.moving && n.event.Progress <= c.progress {
+			return
+		}
+		c.moving, c.progress = true, n.event.Progress
+	}
+	if !c.push(n.event, s.limits.EventBytes) {
+		s.stats.Dropped.Add(1)
+	}
+}
+
+func (a *abandon) apply(s *state) {
+	c := a.call
+	if s.calls[c.id] != c {
+		return // it has ended: the outcome is there
+	}
+	o := Outcome{Err: a.cause, Reason: reasonOf(a.cause)}
+	if c.withdraw() {
+		o.Err = fmt.Errorf("%w; it was never delivered", a.cause)
+	} else {
+		c.inst.outbox.Cancel(c, o.Reason)
+	}
+	s.end(c, o)
+}
+
+// reasonOf is the reason of a call that the bridge itself ends.
+func reasonOf(cause error) Reason {
+	switch {
+	case errors.Is(cause, ErrTimeout):
+		return ReasonTimeout
+	case errors.Is(cause, ErrCancelled):
+		return ReasonCancelled
+	case errors.Is(cause, ErrFenced):
+		return ReasonFenced
+	default:
+		return ReasonShutDown
+	}
+}
+
+// orphan ends the calls that were asked of an instance that has gone, or, where
+// no socket ever had them, asks the next instance.
+func (s *state) orphan(i *Instance) {
+	if i.calls == 0 {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
+		c := s.calls[id]
+		if c.inst != i {
+			continue
+		}
+		if !c.withdraw() {
+			s.end(c, Outcome{Err: ErrProviderGone, Reason: ReasonProviderGone})
+			continue
+		}
+		delete(s.calls, id)
+		i.calls--
+		if l := s.names[c.Tool]; l != nil {
+			s.route(c, l)
+		} else {
+			s.end(c, Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool})
+		}
+	}
+}
+
+func (w *watch) apply(s *state) {
+	switch {
+	case s.stopped:
+		w.reply <- ErrStopped
+	case len(s.watches) >= s.limits.Streams:
+		w.reply <- &LimitError{Limit: "MCP streams on a bridge", Max: s.limits.Streams}
+	default:
+		s.watches[w.w] = struct{}{}
+		w.reply <- nil
+	}
+}
+
+func (u *unwatch) apply(s *state) { delete(s.watches, u.w) }
+
+func (r *release) apply(s *state) {
+	if !s.stopped && (len(s.calls) > 0 || len(s.watches) > 0 || s.connected() || s.unsaved()) {
+		r.reply <- false
+		return
+	}
+	s.stop(ErrStopped)
+	r.reply <- true
+}
+
+func (c *stop) apply(s *state) {
+	s.stop(c.cause)
+	close(c.done)
+}
+
+// stop ends everything. Later commands find a session that has stopped.
+func (s *state) stop(cause error) {
+	if s.stopped {
+		return
+	}
+	s.stopped, s.cause = true, cause
+	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
+		s.end(s.calls[id], Outcome{Err: cause, Reason: reasonOf(cause)})
+	}
+	for _, p := range s.providers {
+		for _, i := range p.instances {
+			i.outbox.Close(cause)
+		}
+	}
+	for w := range s.watches {
+		w.cause = cause
+		close(w.end)
+	}
+	clear(s.watches)
+	s.ledger.fail(cause)
+}
+
+// broken is the end of a session whose turn panicked.
+func (s *state) broken(reason any) {
+	if f := s.s.cfg.Broken; f != nil {
+		f(s.s.cfg.Bridge, reason, debug.Stack())
+	}
+	s.stop(ErrBroken)
+}

@@ -1,0 +1,48 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status is what a Session is doing.
+type Status struct {
+	Revision  uint64 // of the durable catalog
+	Providers []ProviderStatus
+	Calls     int // in flight
+	Streams   int
+}
+
+// ProviderStatus is what one Provider is doing.
+type ProviderStatus struct {
+	ID        ProviderID
+	Title     string
+	Version   string
+	Instances int
+	LeftAt    time.Time  // zero while an instance is attached
+	Tools     []Exposure // sorted by exposed name
+}
+
+// Status reports in the order of provider IDs.
+func (s *Session) Status() (Status, error) {
+	reply := make(chan Status, 1)
+	if err := s.do(&inspect{reply}); err != nil {
+		return Status{}, err
+	}
+	return <-reply, nil
+}
+
+func (c *inspect) apply(s *state) {
+	st := Status{Revision: s.s.Catalog().Revision, Calls: len(s.calls), Streams: len(s.watches)}
+	for _, p := range s.providers {
+		ps := ProviderStatus{ID: p.id, Title: p.title, Version: p.version, Instances: len(p.instances), LeftAt: p.leftAt}
+		for _, l := range p.tools {
+			ps.Tools = append(ps.Tools, Exposure{l.offer.Tool.Name, l.offer.Tool.Exposed})
+		}
+		slices.SortFunc(ps.Tools, func(a, b Exposure) int { return strings.Compare(a.Exposed, b.Exposed) })
+		st.Providers = append(st.Providers, ps)
+	}
+	slices.SortFunc(st.Providers, func(a, b ProviderStatus) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	c.reply <- st
+}
