@@ -1,0 +1,11 @@
+// Package rest is the provisioning API: bridges are created, listed, read and
+// deleted under /api/v1, by whoever holds an admin token.
+//
+// Bodies are JSON, errors are RFC 9457 problems (application/problem+json), and
+// GET /api/v1/openapi.json describes it all as OpenAPI 3.1; that document is
+// public. Unknown members and query parameters are refused, so that a typo is
+// not a silent default. Times are RFC 3339 in UTC.
+//
+// A bridge's tokens are shown once, in the answer to the POST that made them.
+// The store keeps their hashes.
+package rest

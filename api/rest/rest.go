@@ -1,0 +1,161 @@
+package rest
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+	"mcpbridge/store"
+)
+
+// MaxBody is the largest request body, in bytes: room for the largest policy
+// and both names.
+const MaxBody = 64 << 10
+
+// Config is what the API needs from outside.
+type Config struct {
+	Store store.Store
+	// Epoch is that of the Lease under which this process writes to the Shard.
+	Epoch func(store.Shard) store.Epoch
+	// PublicURL is how the world reaches the server, without a trailing slash,
+	// such as https://bridge.example.com. Every URL handed out begins with it.
+	PublicURL string
+	// Deleted is told of a bridge that is no longer in the store, so that its
+	// live session ends. It may be called for one that has none.
+	Deleted func(session.BridgeID)
+	// Live describes a bridge's live session in JSON, for the "live" member; nil
+	// leaves the member out, as does a nil answer.
+	Live func(session.BridgeID) any
+	// Authorize refuses a request that no administrator makes.
+	Authorize func(*http.Request) error
+	// Fault is the error table.
+	Fault wire.FaultFunc
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+type server struct {
+	Config
+	api     huma.API
+	replays *replays
+}
+
+// New serves every path under /api/v1. It may be mounted there or called with
+// whole paths; either way requests must carry their whole path.
+func New(cfg Config) http.Handler {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Deleted == nil {
+		cfg.Deleted = func(session.BridgeID) {}
+	}
+	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
+	s := &server{Config: cfg, replays: newReplays()}
+
+	mux := chi.NewRouter()
+	mux.Use(guard, middleware.GetHead)
+	mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
+	})
+	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
+				w.Header().Add("Allow", method)
+			}
+		}
+		writeProblem(w, http.StatusMethodNotAllowed, "this path does not take "+r.Method)
+	})
+
+	s.api = humachi.New(mux, huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title:       "mcpbridge provisioning API",
+				Version:     "1",
+				Description: "Creates, lists, reads and deletes bridges. Errors are RFC 9457 problems.",
+				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+			},
+			Servers: []*huma.Server{{URL: cfg.PublicURL}},
+			Tags:    []*huma.Tag{{Name: "bridges", Description: "A bridge is one URL at which MCP clients find the tools of its providers."}},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"admin": {Type: "http", Scheme: "bearer", Description: "An admin token. Without one where the server runs in open mode."},
+				},
+			},
+		},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{trimProblem},
+	})
+	s.register()
+
+	document, err := json.Marshal(s.api.OpenAPI())
+	if err != nil {
+		panic("rest: the API does not describe itself: " + err.Error()) // fixed at build time
+	}
+	mux.Get("/api/v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-cache")
+		_, _ = w.Write(document)
+	})
+
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A router above may have consumed part of the path; ours has the whole.
+		if rctx := chi.RouteContext(r.Context()); rctx != nil {
+			rctx.RoutePath = ""
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// guard holds for every route: nothing here is for a cache, and no body comes
+// encoded.
+func guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		if encoding := r.Header.Get("Content-Encoding"); encoding != "" {
+			writeProblem(w, http.StatusUnsupportedMediaType, "Content-Encoding is not supported; send the body as it is")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorize is the middleware of every operation.
+func (s *server) authorize(ctx huma.Context, next func(huma.Context)) {
+	r, w := humachi.Unwrap(ctx)
+	err := s.Authorize(r)
+	if err == nil {
+		next(ctx)
+		return
+	}
+	fault := s.Fault(err)
+	switch {
+	case fault.Status == http.StatusTooManyRequests, fault.Status >= http.StatusInternalServerError:
+		s.log(ctx.Context(), err, fault)
+		if fault.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(seconds(fault.RetryAfter)))
+		}
+		writeProblem(w, fault.Status, fault.Message)
+	default:
+		challenge := `Bearer realm="mcpbridge"`
+		if r.Header.Get("Authorization") != "" {
+			challenge += `, error="invalid_token"`
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+		writeProblem(w, http.StatusUnauthorized, "an admin token is needed: Authorization: Bearer …")
+	}
+}
