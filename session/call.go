@@ -42,6 +42,9 @@ type Releaser interface{ Release() }
 type Result struct {
 	Raw     json.RawMessage
 	IsError bool     // the object has isError true
+	Typed   bool     // the object has resultType
+	MetaAt  int      // where the members of its object _meta begin; 0 when it has none
+	Signed  bool     // _meta has a server's identity
 	Buffer  Releaser // owner of Raw; may be nil. The receiver releases it once
 }
 

@@ -24,6 +24,9 @@ type Hello struct {
 	// Retain is how long the tools stay listed after the last instance left.
 	// Negative means the default.
 	Retain time.Duration
+	// Adopt makes the instance answer for every tool that the provider is known
+	// for, without registering them: it is a connection that cannot, or need not.
+	Adopt bool
 }
 
 // Instance is one live connection of a Provider, attached to a Session. Its

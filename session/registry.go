@@ -185,6 +185,11 @@ func (a *attach) apply(s *state) {
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
 	a.inst.tools = map[string]struct{}{}
+	if h.Adopt {
+		for _, l := range p.tools {
+			s.claim(a.inst, l)
+		}
+	}
 	if p.stored && !known {
 		s.commit(false, p)
 	}

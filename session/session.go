@@ -41,6 +41,7 @@ type Session struct {
 	prefix  string // fixed at start; begins every call's ID
 	catalog atomic.Pointer[Catalog]
 	nextID  atomic.Uint64
+	ended   atomic.Bool // set inside the turn that stops it
 
 	mu      sync.Mutex // guards the mailbox; never held during a turn
 	space   sync.Cond  // the mailbox has room again
@@ -75,6 +76,9 @@ func (s *Session) Bridge() BridgeID { return s.cfg.Bridge }
 
 // Limits are the session's limits, defaults filled in.
 func (s *Session) Limits() Limits { return s.cfg.Limits }
+
+// Ended tells whether the session takes no commands any more.
+func (s *Session) Ended() bool { return s.ended.Load() }
 
 // Catalog returns the newest durable catalog, without a turn.
 func (s *Session) Catalog() *Catalog { return s.catalog.Load() }

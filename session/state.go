@@ -204,6 +204,7 @@ func (s *state) stop(cause error) {
 		return
 	}
 	s.stopped, s.cause = true, cause
+	s.s.ended.Store(true)
 	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
 		s.end(s.calls[id], Outcome{Err: cause, Reason: reasonOf(cause)})
 	}

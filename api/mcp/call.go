@@ -1,0 +1,260 @@
+package mcp
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	mcpgo "github.com/mark3labs/mcp-go/mcp"
+
+	"mcpbridge/api/schema"
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+)
+
+// syntheticEvery is how often a client that asked for progress gets a sign of it
+// while the provider is silent: some clients count their timeout from the last.
+const syntheticEvery = 10 * time.Second
+
+// call answers tools/call.
+func (x *exchange) call() {
+	if !x.q.named {
+		x.fail(&rpcError{status: http.StatusOK, code: codeInvalidParams, message: `params must have "name", a string`})
+		return
+	}
+	if a := x.q.arguments; a != nil && a[0] != '{' {
+		if string(a) != "null" {
+			x.fail(&rpcError{status: http.StatusOK, code: codeInvalidParams, message: `"arguments" must be an object`})
+			return
+		}
+		x.q.arguments = nil
+	}
+	s, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
+	if err != nil {
+		x.failed(err)
+		return
+	}
+	offer := s.Catalog().Find(x.q.name)
+	timeout, bad := x.timeout(offer)
+	if bad != nil {
+		x.fail(bad)
+		return
+	}
+	if offer != nil {
+		if bad := x.checkParams(offer); bad != nil {
+			x.fail(bad)
+			return
+		}
+		if err := x.checkArguments(offer); err != nil {
+			x.told("The arguments do not fit the tool's input schema: " + err.Error())
+			return
+		}
+	}
+	now := time.Now()
+	c := &session.Call{
+		Tool: x.q.name, Arguments: x.q.arguments, Deadline: now.Add(timeout), Events: accepts(x.r),
+		Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
+	}
+	x.describe(c)
+	for {
+		err := s.Begin(c)
+		if err == nil {
+			break
+		}
+		if errors.Is(err, session.ErrStopped) {
+			s, err = x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
+		}
+		if err != nil {
+			x.failed(err)
+			return
+		}
+	}
+	o := x.await(s, c, now)
+	x.finish(o)
+	o.Result.Release()
+	x.kept = !c.Settled()
+}
+
+// describe tells the provider of the client.
+func (x *exchange) describe(c *session.Call) {
+	c.Meta.Progress = x.q.meta.token != nil && c.Events
+	switch {
+	case x.modern:
+		c.Meta.ClientName, c.Meta.ClientVersion = x.q.meta.client.name, x.q.meta.client.version
+		c.Meta.LogLevel, _ = wire.Text(x.q.meta.level)
+	case x.mcp != nil:
+		c.Meta.ClientName, c.Meta.ClientVersion = x.mcp.Name, x.mcp.Release
+	}
+}
+
+// timeout is the call's deadline: the client's wish in the URL, the tool's own, or
+// the default.
+func (x *exchange) timeout(offer *session.Offer) (time.Duration, *rpcError) {
+	l := x.e.limits
+	if x.r.URL.RawQuery != "" {
+		if text := x.r.URL.Query().Get("timeout"); text != "" {
+			seconds, err := strconv.ParseFloat(text, 64)
+			if err != nil || !(seconds > 0 && seconds <= l.CallTimeoutMax.Seconds()) {
+				return 0, &rpcError{
+					status: 400, code: codeInvalidParams,
+					message: "timeout in the URL must be a number of seconds above 0 and at most " + strconv.FormatFloat(l.CallTimeoutMax.Seconds(), 'g', -1, 64),
+				}
+			}
+			return time.Duration(seconds * float64(time.Second)), nil
+		}
+	}
+	if offer != nil && offer.Tool.Timeout > 0 {
+		return offer.Tool.Timeout, nil
+	}
+	return l.CallTimeout, nil
+}
+
+// derived is what the endpoint keeps with an offer.
+type derived struct {
+	input  *schema.Schema // nil when arguments cannot be checked
+	params *mcpgo.Tool    // nil when no parameter travels in a header
+}
+
+func derive(o *session.Offer) *derived {
+	d, _ := o.Memo(func() any {
+		d := &derived{}
+		input := inputSchema(o.Tool.Definition)
+		if compiled, err := schema.Compile(input); err == nil {
+			d.input = compiled
+		}
+		if o.Tool.Headers {
+			d.params = &mcpgo.Tool{Name: o.Tool.Name, RawInputSchema: input}
+		}
+		return d
+	}).(*derived)
+	return d
+}
+
+// inputSchema finds the schema in a definition that has been checked.
+func inputSchema(definition []byte) (input []byte) {
+	s, err := wire.NewScanner(definition, math.MaxInt)
+	if err == nil {
+		err = s.Object(func(name []byte) error {
+			v, err := s.Raw()
+			if string(name) == "inputSchema" {
+				input = v
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return nil
+	}
+	return input
+}
+
+// checkArguments checks the arguments against the tool's schema. Whoever calls
+// should read what is wrong, so it becomes a result with isError (SEP-1303).
+func (x *exchange) checkArguments(o *session.Offer) error {
+	if d := derive(o); d.input != nil {
+		return d.input.Validate(x.q.arguments)
+	}
+	return nil
+}
+
+// checkParams checks that the headers of a modern request say what the arguments
+// say, where the schema puts them into headers (x-mcp-header).
+func (x *exchange) checkParams(o *session.Offer) *rpcError {
+	if !x.modern || !o.Tool.Headers {
+		return nil
+	}
+	lookup := func(name string) (string, bool) {
+		v, ok := x.r.Header[http.CanonicalHeaderKey(name)]
+		if !ok {
+			return "", false
+		}
+		return v[0], true
+	}
+	if err := mcpgo.ValidateParamHeadersLookup(lookup, derive(o).params, x.q.params); err != nil {
+		return &rpcError{status: 400, code: codeHeaderMismatch, message: err.Error()}
+	}
+	return nil
+}
+
+// accepts tells whether the client takes an answer of events.
+func accepts(r *http.Request) bool {
+	for _, v := range r.Header["Accept"] {
+		if strings.Contains(v, "text/event-stream") || strings.Contains(v, "*/*") {
+			return true
+		}
+	}
+	return false
+}
+
+// await waits for the call's outcome and passes on what comes before it.
+func (x *exchange) await(s *session.Session, c *session.Call, begun time.Time) session.Outcome {
+	var gone <-chan struct{} // a modern client that disconnects cancels; a legacy one does not
+	var cancelled <-chan struct{}
+	if x.modern {
+		gone = x.r.Context().Done()
+	} else if x.mcp != nil {
+		cancel, done := x.mcp.track(string(x.q.id))
+		defer done()
+		cancelled = cancel
+	}
+	p := pulse{x: x, c: c, begun: begun, progressed: begun, spoke: begun}
+	timer := time.NewTimer(p.next(begun))
+	defer timer.Stop()
+	for {
+		select {
+		case o := <-c.Done():
+			p.relay()
+			return o
+		case <-c.Signal():
+			p.relay()
+		case <-gone:
+			return s.Abandon(c, session.ErrCancelled)
+		case <-cancelled:
+			return s.Abandon(c, session.ErrCancelled)
+		case now := <-timer.C:
+			if !now.Before(c.Deadline) {
+				o := s.Abandon(c, session.ErrTimeout)
+				p.relay()
+				return o
+			}
+			p.beat(now)
+			timer.Reset(p.next(now))
+		}
+	}
+}
+
+// finish answers with the outcome.
+func (x *exchange) finish(o session.Outcome) {
+	if o.Err == nil {
+		x.toolResult(o.Result)
+		return
+	}
+	if e, ok := errors.AsType[*session.ProtocolError](o.Err); ok {
+		x.fail(passed(e))
+		return
+	}
+	if errors.Is(o.Err, session.ErrCancelled) {
+		if !x.modern { // a modern client has gone
+			x.fail(&rpcError{status: http.StatusOK, code: codeCancelled, message: "the call was cancelled"})
+		}
+		return
+	}
+	x.failed(o.Err)
+}
+
+// passed is a provider's own error as clients see it: codes that the protocol
+// reserves for itself become -32603.
+func passed(e *session.ProtocolError) *rpcError {
+	code := e.Code
+	switch {
+	case code == codeInvalidParams, code == codeInternal:
+	case code >= -32019 && code <= -32000:
+	case code < -32768 || code > -32000:
+	default:
+		code = codeInternal
+	}
+	return &rpcError{status: http.StatusOK, code: code, message: e.Message, data: e.Data}
+}

@@ -1,0 +1,149 @@
+package mcp
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"mcpbridge/api/seal"
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+	"mcpbridge/shard"
+	"mcpbridge/store"
+)
+
+// Config is what an Endpoint is made of.
+type Config struct {
+	Directory *shard.Directory
+	Store     store.Store
+	Limits    session.Limits
+	Box       *seal.Box // seals session IDs
+	Fault     wire.FaultFunc
+	Version   string // of the server, shown to clients
+	Log       *slog.Logger
+}
+
+// Endpoint answers MCP clients. Its methods may be called at once.
+type Endpoint struct {
+	cfg      Config
+	limits   session.Limits
+	identity []byte // `"io.modelcontextprotocol/serverInfo":{…}`
+
+	sessions sync.Map     // Mcp-Session-Id → *mcpSession
+	round    atomic.Int64 // of the janitor
+	wg       sync.WaitGroup
+	quit     chan struct{} // closed to end every stream
+	once     sync.Once
+}
+
+// New makes an Endpoint and starts its janitor.
+func New(cfg Config) *Endpoint {
+	e := &Endpoint{cfg: cfg, limits: cfg.Limits.WithDefaults(), quit: make(chan struct{})}
+	e.identity = []byte(`"io.modelcontextprotocol/serverInfo":` + e.serverInfo())
+	e.wg.Go(e.janitor)
+	return e
+}
+
+func (e *Endpoint) serverInfo() string {
+	return `{"name":"mcpbridge","title":"mcpbridge","version":` + strconv.Quote(e.cfg.Version) + `}`
+}
+
+// Close ends every stream. Calls in flight end with their sessions.
+func (e *Endpoint) Close() {
+	e.once.Do(func() { close(e.quit) })
+	e.wg.Wait()
+}
+
+// Serve answers one request to the bridge's MCP URL. The caller has checked that
+// the principal, an opaque name, may use the bridge, and the request's Origin.
+func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
+	switch r.Method {
+	case http.MethodPost:
+		e.post(w, r, bridge, principal)
+	case http.MethodGet, http.MethodDelete:
+		if v := r.Header.Get("Mcp-Protocol-Version"); v != "" && !isLegacy(v) {
+			w.Header().Set("Allow", http.MethodPost)
+			writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "this revision has POST only")
+			return
+		}
+		if r.Method == http.MethodGet {
+			e.get(w, r, bridge, principal)
+		} else {
+			e.delete(w, r, bridge, principal)
+		}
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE, OPTIONS")
+		writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "the MCP endpoint takes POST, GET and DELETE")
+	}
+}
+
+func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" {
+		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "bodies are taken without Content-Encoding only")
+		return
+	}
+	if t := r.Header.Get("Content-Type"); t != jsonType && !isJSON(t) {
+		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
+		return
+	}
+	x := &exchange{e: e, w: w, r: r, bridge: bridge, body: wire.NewBuffer()}
+	if err := x.body.Fill(r.Body, r.ContentLength, e.limits.BodyBytes); err != nil {
+		x.body.Release()
+		if errors.Is(err, wire.ErrTooLong) {
+			w.Header().Set("Connection", "close") // the rest is not read
+			writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,
+				"the body may have at most "+strconv.Itoa(e.limits.BodyBytes)+" bytes")
+			return
+		}
+		writeError(w, http.StatusBadRequest, codeParse, "the body could not be read")
+		return
+	}
+	q, bad := decode(x.body.B, e.limits.MessageDepth)
+	x.q = q
+	if bad != nil {
+		x.fail(bad)
+	} else {
+		x.dispatch(principal)
+	}
+	if !x.kept {
+		x.body.Release()
+	}
+}
+
+// isJSON takes application/json with parameters, and a body without a type.
+func isJSON(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	kind = strings.TrimSpace(kind)
+	return kind == "" || strings.EqualFold(kind, jsonType)
+}
+
+// dispatch chooses the era of a request: it is modern when its _meta or its header
+// names a revision that is not one of the legacy four (MCP 2026-07-28 versioning,
+// "Backward Compatibility").
+func (x *exchange) dispatch(principal string) {
+	header := x.r.Header.Get("Mcp-Protocol-Version")
+	inMeta, _ := wire.Text(x.q.meta.version)
+	if x.q.meta.version != nil && !isLegacy(inMeta) || header != "" && !isLegacy(header) {
+		x.modern = true
+		x.serveModern(header)
+		return
+	}
+	x.serveLegacy(header, principal)
+}
+
+// refuse answers a request that never became an exchange.
+func (e *Endpoint) refuse(w http.ResponseWriter, err error) {
+	f := e.cfg.Fault(err)
+	retryAfter(w, f)
+	writeError(w, f.Status, codeInternal, f.Message)
+}
+
+// writeError sends a JSON-RPC error without an id.
+func writeError(w http.ResponseWriter, status, code int, message string) {
+	x := exchange{w: w}
+	x.fail(&rpcError{status: status, code: code, message: message})
+}

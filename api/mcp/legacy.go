@@ -1,0 +1,96 @@
+package mcp
+
+import (
+	"net/http"
+	"strings"
+
+	"mcpbridge/api/wire"
+)
+
+// serveLegacy answers a message of the revisions up to 2025-11-25. Without a
+// session it is served statelessly, as 2025-03-26 allows.
+func (x *exchange) serveLegacy(header, principal string) {
+	if x.q.method == "initialize" && x.q.id != nil {
+		x.initialize(principal)
+		return
+	}
+	if text := x.r.Header.Get("Mcp-Session-Id"); text != "" {
+		s, err := x.e.session(x.r.Context(), text, x.bridge, principal)
+		if err != nil {
+			x.failed(err)
+			return
+		}
+		if s == nil {
+			x.fail(&rpcError{status: http.StatusNotFound, code: codeInvalidRequest, message: sessionGone})
+			return
+		}
+		x.mcp = s
+	} else if header == rev20250618 || header == rev20251125 {
+		x.fail(invalid("the header Mcp-Session-Id is missing; initialize first"))
+		return
+	}
+	if x.q.answer || x.q.id == nil {
+		x.notified()
+		return
+	}
+	switch x.q.method {
+	case "tools/call":
+		x.call()
+	case "tools/list":
+		x.list()
+	case "ping":
+		x.result()
+	case "logging/setLevel":
+		x.setLevel()
+	default:
+		x.fail(x.unknownMethod(http.StatusOK))
+	}
+}
+
+func (x *exchange) unknownMethod(status int) *rpcError {
+	return &rpcError{status: status, code: codeUnknownMethod, message: "method " + clip(x.q.method) + " is not served here"}
+}
+
+// clip shortens a peer's text for an error.
+func clip(text string) string {
+	if len(text) > 64 {
+		text = strings.ToValidUTF8(text[:64], "") + "..."
+	}
+	return `"` + text + `"`
+}
+
+// notified takes what wants no answer.
+func (x *exchange) notified() {
+	if x.q.method == "notifications/cancelled" && x.mcp != nil && x.q.requestID != nil {
+		x.mcp.cancel(string(x.q.requestID))
+	}
+	x.w.WriteHeader(http.StatusAccepted)
+}
+
+// capabilities is what the bridge can do, whoever is connected to it, so that
+// clients that keep it are not misled.
+const capabilities = `"capabilities":{"tools":{"listChanged":true},"logging":{}}`
+
+func (x *exchange) initialize(principal string) {
+	// A client must not be told that a bridge is there when it is not.
+	if _, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge); err != nil {
+		x.failed(err)
+		return
+	}
+	version := negotiate(x.q.version)
+	_, text := x.e.newSession(x.bridge, principal, version, x.q.client)
+	x.w.Header().Set("Mcp-Session-Id", text)
+	x.result([]byte(`"protocolVersion":"` + version + `",` + capabilities + `,"serverInfo":` + x.e.serverInfo()))
+}
+
+func (x *exchange) setLevel() {
+	level := wire.LogLevel(x.q.level)
+	if level < 0 {
+		x.fail(&rpcError{status: http.StatusOK, code: codeInvalidParams, message: "level must be one of " + wire.LogLevels})
+		return
+	}
+	if x.mcp != nil {
+		x.mcp.level.Store(int32(level)) //nolint:gosec // 0 to 7
+	}
+	x.result()
+}

@@ -1,0 +1,137 @@
+package mcp
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+)
+
+// pulse is what a client hears before the outcome: the provider's events, and
+// signs of life of the bridge's own.
+type pulse struct {
+	x          *exchange
+	c          *session.Call
+	begun      time.Time
+	spoke      time.Time // when anything was last sent
+	progressed time.Time // when progress was last sent
+	progress   float64   // the value last sent
+	moving     bool      // progress has a value
+}
+
+// next is how long to wait until something is due.
+func (p *pulse) next(now time.Time) time.Duration {
+	due := p.c.Deadline
+	if p.c.Events {
+		due = earliest(due, p.spoke.Add(keepAlive))
+		if p.x.q.meta.token != nil {
+			due = earliest(due, p.progressed.Add(syntheticEvery))
+		}
+	}
+	return due.Sub(now)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// relay passes on the provider's events.
+func (p *pulse) relay() {
+	if !p.c.Events {
+		return
+	}
+	for _, e := range p.c.Take() {
+		switch e.Kind {
+		case session.EventProgress:
+			// Synthetic progress may have overtaken it.
+			if p.x.q.meta.token != nil && !(p.moving && e.Progress <= p.progress) {
+				p.sendProgress(e)
+			}
+		case session.EventLog:
+			if p.x.wants(e.Level) {
+				p.sendLog(e)
+			}
+		}
+	}
+}
+
+// syntheticStep is by how much synthetic progress grows: little, so that the
+// provider's own next value is greater.
+const syntheticStep = 1e-4
+
+// beat sends what is due when the provider is silent.
+func (p *pulse) beat(now time.Time) {
+	if p.x.q.meta.token != nil && p.c.Events && !now.Before(p.progressed.Add(syntheticEvery)) {
+		value := p.progress
+		if p.moving {
+			value += syntheticStep
+		}
+		text, _ := json.Marshal("waiting for the provider since " + now.Sub(p.begun).Round(time.Second).String()) // a string always encodes
+		p.sendProgress(session.Event{Progress: value, Value: strconv.AppendFloat(nil, value, 'f', -1, 64), Message: text})
+		return
+	}
+	if p.c.Events && !now.Before(p.spoke.Add(keepAlive)) {
+		p.open()
+		p.x.stream.alive()
+		p.spoke = now
+	}
+}
+
+func (p *pulse) open() {
+	if p.x.stream == nil {
+		p.x.stream = open(p.x.w, p.x.e.limits.WriteTimeout)
+	}
+}
+
+func (p *pulse) send(message []byte) {
+	p.open()
+	p.x.stream.event(message)
+	p.spoke = time.Now()
+}
+
+// sendProgress sends a notification under the client's own token, as it wrote it.
+func (p *pulse) sendProgress(e session.Event) {
+	p.moving, p.progress = true, e.Progress
+	b := append([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`), p.x.q.meta.token...)
+	b = append(append(b, `,"progress":`...), e.Value...)
+	if e.Total != nil {
+		b = append(append(b, `,"total":`...), e.Total...)
+	}
+	if e.Message != nil {
+		b = append(append(b, `,"message":`...), e.Message...)
+	}
+	p.send(append(b, "}}"...))
+	p.progressed = p.spoke
+}
+
+func (p *pulse) sendLog(e session.Event) {
+	b := append([]byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"`), e.Level...)
+	b = append(b, '"')
+	if e.Logger != nil {
+		b = append(append(b, `,"logger":`...), e.Logger...)
+	}
+	b = append(append(b, `,"data":`...), e.Value...)
+	p.send(append(b, "}}"...))
+}
+
+// wants tells whether the client asked for log messages of a level: in the modern
+// era on this request, before it on its session.
+func (x *exchange) wants(level string) bool {
+	least := int(defaultLevel)
+	switch {
+	case x.modern:
+		asked, ok := wire.Text(x.q.meta.level)
+		if !ok {
+			return false
+		}
+		least = wire.LogLevel(asked)
+	case x.mcp != nil:
+		least = int(x.mcp.level.Load())
+	}
+	return wire.LogLevel(level) >= least
+}

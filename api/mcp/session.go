@@ -1,0 +1,245 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+)
+
+// An MCP session is a sealed handle: what it says is in the Mcp-Session-Id itself,
+// so that any process with the store's key can go on with it. What lives in
+// memory, an mcpSession, is what one process needs while it is used.
+
+// handle is what an Mcp-Session-Id says.
+type handle struct {
+	ID        string           `json:"i"` // unguessable
+	Bridge    session.BridgeID `json:"b"`
+	Principal string           `json:"p"`           // who initialized it
+	Version   string           `json:"v"`           // negotiated revision
+	Name      json.RawMessage  `json:"n,omitempty"` // client's name, a JSON string
+	Release   json.RawMessage  `json:"r,omitempty"` // client's version, a JSON string
+	Begun     int64            `json:"t"`           // Unix seconds
+}
+
+const handlePurpose = "mcp-session"
+
+// sessionLife is how long after initialize a session's handle is valid.
+const sessionLife = 30 * 24 * time.Hour
+
+func (h *handle) expires() time.Time { return time.Unix(h.Begun, 0).Add(sessionLife) }
+
+// mcpSession is an MCP session in this process.
+type mcpSession struct {
+	handle
+	level atomic.Int32 // least log level to send
+	used  atomic.Int64 // the janitor's round when it was last used
+
+	mu     sync.Mutex
+	calls  map[string]chan struct{} // in flight, by the client's raw id; closed to cancel
+	stream chan struct{}            // closed when a newer GET takes over; nil without one
+	ended  bool
+}
+
+// defaultLevel is what a session is sent until it asks for something else.
+var defaultLevel = int32(wire.LogLevel("info")) //nolint:gosec // 0 to 7
+
+// newSession makes a session and its handle's text.
+func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string, c client) (*mcpSession, string) {
+	s := &mcpSession{handle: handle{
+		ID: rand.Text(), Bridge: bridge, Principal: principal, Version: version,
+		Name: c.name, Release: c.version, Begun: time.Now().Unix(),
+	}}
+	text, err := json.Marshal(s.handle)
+	if err != nil {
+		panic("mcp: " + err.Error()) // its raw members come from a checked message
+	}
+	sealed := e.cfg.Box.Seal(handlePurpose, text)
+	// The copy that is kept must not share the request's memory.
+	if err := json.Unmarshal(text, &s.handle); err != nil {
+		panic("mcp: " + err.Error())
+	}
+	s.level.Store(defaultLevel)
+	e.remember(sealed, s)
+	return s, sealed
+}
+
+// session opens a handle for a bridge and a principal; nil when it is not valid
+// there, or was ended.
+func (e *Endpoint) session(ctx context.Context, text string, bridge session.BridgeID, principal string) (*mcpSession, error) {
+	if v, ok := e.sessions.Load(text); ok {
+		s := v.(*mcpSession) //nolint:forcetypeassert // the map holds nothing else
+		if s.Bridge != bridge || s.Principal != principal || s.isEnded() {
+			return nil, nil
+		}
+		if now := e.round.Load(); s.used.Load() != now {
+			s.used.Store(now)
+		}
+		return s, nil
+	}
+	plain, ok := e.cfg.Box.Open(handlePurpose, text)
+	if !ok {
+		return nil, nil
+	}
+	s := &mcpSession{}
+	if err := json.Unmarshal(plain, &s.handle); err != nil {
+		return nil, nil //nolint:nilerr // sealed by a later version: not valid here
+	}
+	if s.Bridge != bridge || s.Principal != principal || time.Now().After(s.expires()) {
+		return nil, nil
+	}
+	ended, err := e.cfg.Store.SessionEnded(ctx, bridge, s.ID)
+	if err != nil || ended {
+		return nil, err
+	}
+	s.level.Store(defaultLevel)
+	return e.remember(text, s), nil
+}
+
+// remember keeps a session in memory; the one that was there first stays.
+func (e *Endpoint) remember(text string, s *mcpSession) *mcpSession {
+	s.used.Store(e.round.Load())
+	v, _ := e.sessions.LoadOrStore(text, s)
+	return v.(*mcpSession) //nolint:forcetypeassert // the map holds nothing else
+}
+
+func (s *mcpSession) isEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// track notes a call in flight, so that notifications/cancelled finds it. A second
+// call under the same id is not tracked: cancelling means the first.
+func (s *mcpSession) track(id string) (cancelled chan struct{}, done func()) {
+	c := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.calls[id]; taken {
+		return c, func() {}
+	}
+	if s.calls == nil {
+		s.calls = map[string]chan struct{}{}
+	}
+	s.calls[id] = c
+	return c, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.calls, id)
+	}
+}
+
+// cancel cancels a call in flight, once.
+func (s *mcpSession) cancel(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.calls[id]; ok {
+		close(c)
+		delete(s.calls, id)
+	}
+}
+
+// takeStream makes the caller the session's one GET stream. The channel is closed
+// when another takes over, or the session ends. False when it has ended.
+func (s *mcpSession) takeStream() (chan struct{}, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil, false
+	}
+	if s.stream != nil {
+		close(s.stream)
+	}
+	s.stream = make(chan struct{})
+	return s.stream, true
+}
+
+func (s *mcpSession) leaveStream(mine chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == mine {
+		s.stream = nil
+	}
+}
+
+// end ends the session in this process.
+func (s *mcpSession) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.stream != nil {
+		close(s.stream)
+		s.stream = nil
+	}
+}
+
+func (s *mcpSession) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream != nil || len(s.calls) > 0
+}
+
+// janitorRound is how often sessions that nobody uses are let go from memory;
+// their handles stay valid. A log level that was set is forgotten with them.
+const janitorRound = 10 * time.Minute
+
+func (e *Endpoint) janitor() {
+	t := time.NewTicker(janitorRound)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.quit:
+			return
+		case <-t.C:
+		}
+		round := e.round.Add(1)
+		e.sessions.Range(func(k, v any) bool {
+			s := v.(*mcpSession) //nolint:forcetypeassert // the map holds nothing else
+			if s.used.Load()+2 <= round && !s.busy() {
+				e.sessions.CompareAndDelete(k, v)
+			}
+			return true
+		})
+	}
+}
+
+// delete answers DELETE: it ends the session for every process.
+func (e *Endpoint) delete(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
+	s, ok := e.mustSession(w, r, bridge, principal)
+	if !ok {
+		return
+	}
+	if err := e.cfg.Store.EndSession(r.Context(), bridge, s.ID, s.expires()); err != nil {
+		e.refuse(w, err)
+		return
+	}
+	s.end()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// mustSession finds the session that a GET or DELETE names, or answers why not.
+func (e *Endpoint) mustSession(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) (*mcpSession, bool) {
+	text := r.Header.Get("Mcp-Session-Id")
+	if text == "" {
+		writeError(w, http.StatusBadRequest, codeInvalidRequest, "the header Mcp-Session-Id is missing")
+		return nil, false
+	}
+	s, err := e.session(r.Context(), text, bridge, principal)
+	if err != nil {
+		e.refuse(w, err)
+		return nil, false
+	}
+	if s == nil {
+		writeError(w, http.StatusNotFound, codeInvalidRequest, sessionGone)
+		return nil, false
+	}
+	return s, true
+}
+
+const sessionGone = "there is no such session; initialize a new one"

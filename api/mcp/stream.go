@@ -1,0 +1,71 @@
+package mcp
+
+import (
+	"bytes"
+	"net/http"
+	"time"
+
+	"mcpbridge/api/wire"
+)
+
+// stream is an answer of server-sent events (HTML, section 9.2). One goroutine
+// uses it. After a write that failed it takes everything and does nothing.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	limit   time.Duration // for one write
+	broken  bool
+}
+
+// keepAlive is how long a stream is silent before it gets a comment: proxies cut
+// what is idle for longer.
+const keepAlive = 15 * time.Second
+
+// open starts the stream. Its first bytes go out at once: some proxies hold the
+// status back until there are any.
+func open(w http.ResponseWriter, limit time.Duration) *stream {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	return &stream{w: w, control: http.NewResponseController(w), limit: limit}
+}
+
+// event sends one message.
+func (s *stream) event(message []byte) {
+	buf := wire.NewBuffer()
+	b := append(buf.B, "event: message\ndata: "...)
+	start := len(b)
+	b = append(b, message...)
+	for line := b[start:]; ; { // white space between tokens may hold line ends, strings cannot
+		i := bytes.IndexAny(line, "\r\n")
+		if i < 0 {
+			break
+		}
+		line[i] = ' '
+		line = line[i+1:]
+	}
+	buf.B = append(b, "\n\n"...)
+	s.write(buf.B)
+	buf.Release()
+}
+
+var comment = []byte(": keep-alive\n\n")
+
+// alive sends a comment.
+func (s *stream) alive() { s.write(comment) }
+
+// write sends bytes at once. A peer that does not take them in time loses the
+// stream.
+func (s *stream) write(b []byte) {
+	if s.broken {
+		return
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.limit)) // where it cannot be set, nothing can be stuck
+	_, err := s.w.Write(b)
+	if err == nil {
+		err = s.control.Flush()
+	}
+	s.broken = err != nil
+}

@@ -1,0 +1,14 @@
+// Package provider is the WebSocket at which tool providers arrive: dialect
+// bridge.v1, one JSON message a text frame.
+//
+// A connection costs one goroutine, which reads. Whoever has something to tell
+// the provider puts it into the outbox, and a goroutine that ends when the outbox
+// is empty writes it. One keeper watches all connections: it pings each every 20
+// seconds, with a message, because that keeps a browser's service worker alive,
+// and cuts those from which nothing came for two intervals or to which a write
+// does not end in time.
+//
+// A connection that opens with hello speaks for a named provider and gets every
+// kind of answer; one that does not is the provider "default" (or ?provider=NAME)
+// and is only ever sent what the seed's providers know: callTool and ping.
+package provider

@@ -1,0 +1,274 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mcpbridge/api/seal"
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+	"mcpbridge/shard"
+)
+
+// Close codes of the dialect (private use, RFC 6455 section 7.4.2).
+const (
+	closeBadHello websocket.StatusCode = 4400
+	closeFlood    websocket.StatusCode = 4429
+)
+
+// Errors of this room, with rows in the error table.
+var (
+	// ErrTooSlow: the provider does not read what it is sent.
+	ErrTooSlow = errors.New("the provider reads too slowly")
+	// ErrSilent: nothing came from the provider for two ping intervals.
+	ErrSilent = errors.New("nothing came from the provider for two ping intervals")
+)
+
+// Subprotocol is the name of the dialect bridge.v1.
+const Subprotocol = "bridge.v1"
+
+// Config is what an Endpoint is made of.
+type Config struct {
+	Directory *shard.Directory
+	Limits    session.Limits
+	Box       *seal.Box // seals resume tokens
+	Fault     wire.FaultFunc
+	Log       *slog.Logger
+}
+
+// Endpoint takes the connections of providers. Its methods may be called at once.
+type Endpoint struct {
+	cfg    Config
+	limits session.Limits
+	beat   atomic.Int64 // of the keeper; starts at 1
+	wg     sync.WaitGroup
+	quit   chan struct{}
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+}
+
+// New makes an Endpoint and starts its keeper.
+func New(cfg Config) *Endpoint {
+	e := &Endpoint{cfg: cfg, limits: cfg.Limits.WithDefaults(), quit: make(chan struct{}), conns: map[*conn]struct{}{}}
+	e.beat.Store(1)
+	e.wg.Go(e.keep)
+	return e
+}
+
+// Accept upgrades a request to a provider's connection on a bridge. The caller has
+// checked that it may, and its Origin. It returns once the connection is up; the
+// connection lives on. seed tells that the peer is one of the seed's providers,
+// which never say hello, so that it need not be waited for.
+func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool) {
+	named := session.DefaultProvider
+	if name := r.URL.Query().Get("provider"); name != "" {
+		if named = session.ProviderID(name); !named.Valid() {
+			http.Error(w, "provider must be 1 to 128 characters of printable ASCII", http.StatusBadRequest)
+			return
+		}
+	}
+	ws, err := upgrade(w, r)
+	if err != nil {
+		return // the answer has been written
+	}
+	c := &conn{e: e, ws: ws, bridge: bridge, named: named}
+	c.out.c = c
+	c.born = e.beat.Load()
+	c.heard.Store(c.born)
+	if !e.add(c) {
+		c.close(session.ErrShutdown)
+		return
+	}
+	var grace *time.Timer
+	if seed && ws.Subprotocol() == "" {
+		if err := c.attachNamed(); err != nil {
+			c.complain(err)
+			e.remove(c)
+			return
+		}
+	} else {
+		grace = time.AfterFunc(helloGrace, func() { _ = c.attachNamed() }) // what it refuses is told at the first message
+	}
+	e.wg.Go(func() { c.read(grace) })
+}
+
+// helloGrace is how long a connection may be silent before it counts as one that
+// does not say hello.
+const helloGrace = 500 * time.Millisecond
+
+// Refuse upgrades a request only to tell the peer why it may not stay: a browser
+// cannot read the status of a refused upgrade.
+func (e *Endpoint) Refuse(w http.ResponseWriter, r *http.Request, cause error) {
+	f := e.cfg.Fault(cause)
+	if f.Close == 0 || r.Header.Get("Upgrade") == "" {
+		http.Error(w, f.Message, f.Status)
+		return
+	}
+	ws, err := upgrade(w, r)
+	if err != nil {
+		return
+	}
+	e.wg.Go(func() { _ = ws.Close(websocket.StatusCode(f.Close), closeReason(f.Message)) })
+}
+
+func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols:       []string{Subprotocol},
+		InsecureSkipVerify: true, // Origin has been checked, by rules of our own
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ws.SetReadLimit(-1) // the reader's own limit can say what it is
+	return ws, nil
+}
+
+func (e *Endpoint) add(c *conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.conns[c] = struct{}{}
+	return true
+}
+
+func (e *Endpoint) remove(c *conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.conns, c)
+}
+
+// Connections is how many providers are connected.
+func (e *Endpoint) Connections() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.conns)
+}
+
+var ping = []byte(`{"type":"ping"}`)
+
+// keep watches all connections, each beat of a second: it pings those that are
+// due and cuts those that are dead or stuck.
+func (e *Endpoint) keep() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	interval := max(1, int64(e.limits.Ping/time.Second))
+	patience := max(1, int64(e.limits.WriteTimeout/time.Second))
+	var dead, stuck, due, quiet []*conn
+	for {
+		select {
+		case <-e.quit:
+			return
+		case <-t.C:
+		}
+		now := e.beat.Add(1)
+		e.mu.Lock()
+		for c := range e.conns {
+			silent := now - c.heard.Load()
+			if since := c.out.since.Load(); since != 0 && now-since > patience {
+				stuck = append(stuck, c)
+			} else if silent > 2*interval {
+				dead = append(dead, c)
+			} else if (now-c.born)%interval == 0 {
+				due = append(due, c)
+				if silent >= interval {
+					quiet = append(quiet, c)
+				}
+			}
+		}
+		e.mu.Unlock()
+		for _, c := range stuck {
+			e.cut(c, ErrTooSlow)
+		}
+		for _, c := range dead {
+			e.cut(c, ErrSilent)
+		}
+		for _, c := range due {
+			c.out.send(ping)
+		}
+		for _, c := range quiet {
+			e.wg.Go(c.probe)
+		}
+		clear(dead)
+		clear(stuck)
+		clear(due)
+		clear(quiet)
+		dead, stuck, due, quiet = dead[:0], stuck[:0], due[:0], quiet[:0]
+	}
+}
+
+// cut ends a connection whose peer cannot be told.
+func (e *Endpoint) cut(c *conn, cause error) {
+	if c.shut.Swap(true) {
+		return
+	}
+	e.cfg.Log.Info("provider cut", "bridge", c.bridge, "reason", cause)
+	_ = c.ws.CloseNow() // its reader sees the end
+}
+
+// probe sends a ping frame to a peer that did not answer the ping message: a
+// script may not know the message, but every WebSocket library answers the frame.
+func (c *conn) probe() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.e.limits.Ping)
+	defer cancel()
+	if c.ws.Ping(ctx) == nil {
+		c.heard.Store(c.e.beat.Load())
+	}
+}
+
+// Reconnect asks every provider that knows the message to come back after a
+// while, spread over [after, 2*after).
+func (e *Endpoint) Reconnect(after time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i := 0
+	for c := range e.conns {
+		if c.greeted.Load() {
+			wait := after + after*time.Duration(i)/time.Duration(len(e.conns))
+			c.out.send(encode(struct {
+				Type    string `json:"type"`
+				AfterMs int64  `json:"afterMs"`
+			}{"reconnect", wait.Milliseconds()}))
+		}
+		i++
+	}
+}
+
+// Close closes every connection with [session.ErrShutdown] and waits until all
+// have ended; ctx ends the politeness, not the waiting.
+func (e *Endpoint) Close(ctx context.Context) {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.closed = true
+	for c := range e.conns {
+		c.out.Close(session.ErrShutdown)
+	}
+	e.mu.Unlock()
+	close(e.quit)
+	done := make(chan struct{})
+	go func() { e.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		e.mu.Lock()
+		for c := range e.conns {
+			_ = c.ws.CloseNow()
+		}
+		e.mu.Unlock()
+		<-done
+	}
+}

@@ -1,0 +1,207 @@
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mcpbridge/api/wire"
+	"mcpbridge/session"
+)
+
+// outbox is what waits to be written to one connection. It implements
+// [session.Outbox]; its writer is a goroutine that lives while it has something
+// to write.
+type outbox struct {
+	c     *conn
+	since atomic.Int64 // the keeper's beat at which the write under way began; 0 when none is
+
+	mu      sync.Mutex // never held over a write
+	queue   []item
+	spare   []item // the queue's other half, empty
+	bytes   int
+	writing bool
+	closing error // set once; nothing is queued after it
+}
+
+// item is one message to write. Exactly one of its kinds is set.
+type item struct {
+	deliver session.Delivery // a call
+	cancel  *session.Call
+	reason  session.Reason // with cancel
+	raw     []byte         // a finished message
+	size    int
+}
+
+// Deliver implements [session.Outbox].
+func (o *outbox) Deliver(d session.Delivery, size int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing != nil || o.bytes+size > o.c.e.limits.OutboxBytes {
+		return false
+	}
+	o.put(item{deliver: d, size: size})
+	return true
+}
+
+// Cancel implements [session.Outbox]. Providers that sent no hello do not know
+// the message.
+func (o *outbox) Cancel(c *session.Call, reason session.Reason) {
+	if o.c.greeted.Load() {
+		o.force(item{cancel: c, reason: reason, size: 128})
+	}
+}
+
+// Close implements [session.Outbox].
+func (o *outbox) Close(cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing == nil {
+		o.closing = cause
+		o.start()
+	}
+}
+
+// send queues a finished message. It never waits: a connection that has no room
+// for it is closed as too slow.
+func (o *outbox) send(raw []byte) { o.force(item{raw: raw, size: len(raw)}) }
+
+func (o *outbox) force(i item) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closing != nil:
+	case o.bytes+i.size > o.c.e.limits.OutboxBytes:
+		o.queue, o.bytes = nil, 0
+		o.closing = ErrTooSlow
+		o.start()
+	default:
+		o.put(i)
+	}
+}
+
+// put and start are called with the lock held.
+func (o *outbox) put(i item) {
+	o.queue = append(o.queue, i)
+	o.bytes += i.size
+	o.start()
+}
+
+func (o *outbox) start() {
+	if !o.writing {
+		o.writing = true
+		o.c.e.wg.Go(o.write)
+	}
+}
+
+// write writes until the queue is empty.
+func (o *outbox) write() {
+	buf := wire.NewBuffer()
+	defer buf.Release()
+	for {
+		o.mu.Lock()
+		batch, cause := o.queue, o.closing
+		if len(batch) == 0 {
+			o.writing = false
+			o.mu.Unlock()
+			if cause != nil {
+				o.c.close(cause)
+			}
+			return
+		}
+		o.queue, o.spare = o.spare[:0], nil
+		o.mu.Unlock()
+		done := 0
+		for i := range batch {
+			o.writeItem(&batch[i], buf)
+			done += batch[i].size
+			batch[i] = item{}
+		}
+		o.mu.Lock()
+		o.bytes -= done
+		o.spare = batch[:0]
+		o.mu.Unlock()
+	}
+}
+
+func (o *outbox) writeItem(i *item, buf *wire.Buffer) {
+	buf.B = buf.B[:0]
+	switch {
+	case i.deliver.Call != nil:
+		if !i.deliver.Claim() {
+			return // withdrawn
+		}
+		buf.B = appendCall(buf.B, i.deliver.Call, time.Now())
+		o.frame(buf.B)
+		i.deliver.Written()
+	case i.cancel != nil:
+		buf.B = append(buf.B, `{"type":"cancelCall","callId":"`...)
+		buf.B = i.cancel.AppendID(buf.B)
+		buf.B = append(buf.B, `","reason":"`...)
+		buf.B = append(buf.B, i.reason.String()...)
+		buf.B = append(buf.B, `"}`...)
+		o.frame(buf.B)
+	default:
+		o.frame(i.raw)
+	}
+}
+
+// frame writes one message. A failed write ends the connection: the reader sees
+// it. The keeper cuts a write that takes too long.
+func (o *outbox) frame(b []byte) {
+	o.since.Store(o.c.e.beat.Load())
+	if err := o.c.ws.Write(context.Background(), websocket.MessageText, b); err != nil {
+		_ = o.c.ws.CloseNow() // the write's error is what counts
+	}
+	o.since.Store(0)
+}
+
+// appendCall appends a callTool message. deadlineMs is what is left at now.
+func appendCall(b []byte, c *session.Call, now time.Time) []byte {
+	b = append(b, `{"type":"callTool","callId":"`...)
+	b = c.AppendID(b)
+	b = append(b, `","name":`...)
+	b = appendString(b, c.Name())
+	b = append(b, `,"params":`...)
+	if c.Arguments == nil {
+		b = append(b, "{}"...)
+	} else {
+		b = append(b, c.Arguments...)
+	}
+	b = append(b, `,"meta":{"deadlineMs":`...)
+	b = strconv.AppendInt(b, max(0, c.Deadline.Sub(now).Milliseconds()), 10)
+	if c.Meta.Progress {
+		b = append(b, `,"progress":true`...)
+	}
+	if c.Meta.ClientName != nil {
+		b = append(append(b, `,"client":{"name":`...), c.Meta.ClientName...)
+		if c.Meta.ClientVersion != nil {
+			b = append(append(b, `,"version":`...), c.Meta.ClientVersion...)
+		}
+		b = append(b, '}')
+	}
+	if c.Meta.Traceparent != nil {
+		b = append(append(b, `,"traceparent":`...), c.Meta.Traceparent...)
+	}
+	if c.Meta.LogLevel != "" {
+		b = append(append(b, `,"logLevel":"`...), c.Meta.LogLevel...)
+		b = append(b, '"')
+	}
+	return append(b, "}}"...)
+}
+
+// appendString appends text as a JSON string.
+func appendString(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // a string always encodes
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}

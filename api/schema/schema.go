@@ -1,0 +1,208 @@
+// Package schema checks arguments against the JSON Schemas that providers
+// declare: 2020-12 unless $schema names an older draft, nothing ever loaded from
+// a file or the network (MCP 2026-07-28 basic, "JSON Schema Usage").
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unsafe"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"mcpbridge/api/wire"
+)
+
+// Schema is a compiled schema. It may be used by many at once.
+type Schema struct{ compiled *jsonschema.Schema }
+
+// ErrUnsupported says that a schema may be valid, but is one that the bridge
+// cannot check arguments with: it refers to another document, or is of a dialect
+// that is not known.
+var ErrUnsupported = errors.New("schema cannot be used for checking")
+
+// maxDepth is the nesting that values are read to; it is that of any message, so
+// that the limits of the edges decide.
+const maxDepth = 256
+
+// sealed is the loader of a schema's references: it has nothing.
+type sealed struct{}
+
+var errSealed = errors.New("references to other documents are not followed")
+
+func (sealed) Load(string) (any, error) { return nil, errSealed }
+
+// anything stands for a pattern that Go's RE2 cannot compile: what it would say
+// is unknown, so it says nothing against a value.
+type anything string
+
+func (anything) MatchString(string) bool { return true }
+func (p anything) String() string        { return string(p) }
+
+func compilePattern(p string) (jsonschema.Regexp, error) {
+	re, err := regexp.Compile(p)
+	if err != nil {
+		return anything(p), nil //nolint:nilerr // the tool stays callable
+	}
+	return re, nil
+}
+
+const location = "mem:///schema"
+
+// Compile compiles one raw schema, which is valid JSON. [ErrUnsupported] for one
+// that the bridge cannot use; any other error says what is wrong with the schema.
+// The Schema keeps raw's memory, which must not change.
+func Compile(raw json.RawMessage) (s *Schema, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a bug of the library must not harm the bridge
+			s, err = nil, fmt.Errorf("%w: %v", ErrUnsupported, r)
+		}
+	}()
+	doc, err := value(raw)
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(sealed{})
+	c.UseRegexpEngine(compilePattern)
+	if err := c.AddResource(location, doc); err != nil {
+		return nil, unsupported(err)
+	}
+	compiled, err := c.Compile(location)
+	if err != nil {
+		return nil, unsupported(err)
+	}
+	return &Schema{compiled}, nil
+}
+
+// unsupported tells a schema that breaks its own dialect's rules from one that
+// the bridge has no means to compile.
+func unsupported(err error) error {
+	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		return describe(bad.Err, "at ")
+	}
+	return fmt.Errorf("%w: %s", ErrUnsupported, strings.ReplaceAll(err.Error(), location, ""))
+}
+
+// Validate checks a raw value, which is valid JSON; nil stands for {}. The error
+// names the path of the first faults and what was expected there; it holds no
+// part of the value but names of members.
+func (s *Schema) Validate(raw json.RawMessage) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // what cannot be judged is not refused
+			err = nil
+		}
+	}()
+	var v any = map[string]any{}
+	if raw != nil {
+		if v, err = value(raw); err != nil {
+			return err
+		}
+	}
+	return describe(s.compiled.Validate(v), "at ")
+}
+
+// maxFaults is how many faults one error names.
+const maxFaults = 5
+
+var printer = message.NewPrinter(language.English)
+
+// describe turns the library's tree of causes into one line.
+func describe(err error, at string) error {
+	if err == nil {
+		return nil
+	}
+	tree, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return err
+	}
+	var faults []string
+	var walk func(e *jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		if len(faults) > maxFaults {
+			return
+		}
+		if len(e.Causes) == 0 {
+			faults = append(faults, at+pointer(e.InstanceLocation)+": "+e.ErrorKind.LocalizedString(printer))
+		}
+		for _, c := range e.Causes {
+			walk(c)
+		}
+	}
+	walk(tree)
+	if len(faults) > maxFaults {
+		faults = append(faults[:maxFaults], "and more")
+	}
+	return errors.New(strings.Join(faults, "; "))
+}
+
+// pointer is the JSON Pointer (RFC 6901) of a path; the root is "/".
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, p := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(p))
+	}
+	if b.Len() == 0 {
+		return "/"
+	}
+	return b.String()
+}
+
+// value decodes raw JSON as the validator wants it: numbers keep their text. Its
+// strings share raw's memory: a value that is checked is gone before its buffer
+// is used again, and a schema's definition never changes. So a payload of 100 KB
+// costs no copy.
+func value(raw json.RawMessage) (any, error) {
+	s, err := wire.NewScanner(raw, maxDepth)
+	if err != nil {
+		return nil, err
+	}
+	return next(&s)
+}
+
+func next(s *wire.Scanner) (any, error) {
+	switch s.Kind() {
+	case '{':
+		m := map[string]any{}
+		err := s.Object(func(name []byte) error {
+			key := string(name)
+			v, err := next(s)
+			m[key] = v
+			return err
+		})
+		return m, err
+	case '[':
+		a := []any{}
+		err := s.Array(func() error {
+			v, err := next(s)
+			a = append(a, v)
+			return err
+		})
+		return a, err
+	}
+	raw, err := s.Raw()
+	if err != nil {
+		return nil, err
+	}
+	switch raw[0] {
+	case '"':
+		if text := raw[1 : len(raw)-1]; len(text) > 0 && bytes.IndexByte(text, '\\') < 0 {
+			return unsafe.String(&text[0], len(text)), nil
+		}
+		text, _ := wire.Text(raw)
+		return text, nil
+	case 't', 'f':
+		return raw[0] == 't', nil
+	case 'n':
+		return nil, nil
+	default:
+		return json.Number(raw), nil
+	}
+}

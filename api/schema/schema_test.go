@@ -1,0 +1,105 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mcpbridge/api/schema"
+)
+
+func compile(t *testing.T, raw string) *schema.Schema {
+	t.Helper()
+	s, err := schema.Compile(json.RawMessage(raw))
+	if err != nil {
+		t.Fatalf("Compile(%s) = %v", raw, err)
+	}
+	return s
+}
+
+func TestFaultsNameTheirPath(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b/c":{"type":"integer"}}}},"required":["a"]}`)
+	for value, want := range map[string]string{
+		`{"a":{"b/c":"secret"}}`: "at /a/b~1c: got string, want integer",
+		`{}`:                     "at /: missing property 'a'",
+		`[]`:                     "at /: got array, want object",
+	} {
+		err := s.Validate(json.RawMessage(value))
+		if err == nil || err.Error() != want {
+			t.Errorf("Validate(%s) = %v, want %s", value, err, want)
+		}
+	}
+	for _, value := range []string{`{"a":{"b/c":9007199254740993}}`, `{"a":{},"more":1e400}`} {
+		if err := s.Validate(json.RawMessage(value)); err != nil {
+			t.Errorf("Validate(%s) = %v", value, err)
+		}
+	}
+	if err := s.Validate(nil); err == nil {
+		t.Error("absent arguments lack the required member, but pass")
+	}
+}
+
+func TestNothingIsLoaded(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret.json")
+	if err := os.WriteFile(secret, []byte(`{"const":"s3cr3t"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"file://" + secret, "http://127.0.0.1:1/x", secret, "urn:x"} {
+		_, err := schema.Compile(json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"` + ref + `"}}}`))
+		if !errors.Is(err, schema.ErrUnsupported) || strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("$ref %s: %v, want ErrUnsupported without the file's content", ref, err)
+		}
+	}
+}
+
+func TestPatternOutsideRE2LeavesTheToolCallable(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(?!x).*$"},"b":{"pattern":"^b"}}}`)
+	if err := s.Validate(json.RawMessage(`{"a":"anything","b":"b"}`)); err != nil {
+		t.Error(err)
+	}
+	if s.Validate(json.RawMessage(`{"b":"c"}`)) == nil {
+		t.Error("the other pattern is not checked")
+	}
+}
+
+func TestBrokenSchemasAreToldFromUnsupportedOnes(t *testing.T) {
+	for _, raw := range []string{`{"type":"strin"}`, `{"type":5}`, `{"properties":[]}`, `{"required":"a"}`} {
+		if _, err := schema.Compile(json.RawMessage(raw)); err == nil || errors.Is(err, schema.ErrUnsupported) {
+			t.Errorf("Compile(%s) = %v, want what is wrong", raw, err)
+		}
+	}
+	for _, raw := range []string{`{"$schema":"https://example.com/mine"}`, `{"$ref":"#/$defs/missing"}`} {
+		if _, err := schema.Compile(json.RawMessage(raw)); !errors.Is(err, schema.ErrUnsupported) {
+			t.Errorf("Compile(%s) = %v, want ErrUnsupported", raw, err)
+		}
+	}
+}
+
+func TestHugeNumbersAreCheap(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"n":{"type":"integer","minimum":3,"multipleOf":7}}}`)
+	_ = s.Validate(json.RawMessage(`{"n":1e999999999}`)) // must return, whatever it says
+	if s.Validate(json.RawMessage(`{"n":8}`)) == nil {
+		t.Error("8 passes as a multiple of 7")
+	}
+}
+
+func BenchmarkValidate(b *testing.B) {
+	s, err := schema.Compile(json.RawMessage(`{"type":"object","properties":{"n":{"type":"string"},"b":{"type":"string"},"p":{"type":"string"}},"required":["n"]}`))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, n := range map[string]int{"100B": 100, "100KB": 100_000} {
+		raw := json.RawMessage(`{"n":"00112233","b":"b1","p":"` + strings.Repeat("x", n) + `"}`)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Validate(raw); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

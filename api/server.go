@@ -1,0 +1,266 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"mcpbridge/api/mcp"
+	"mcpbridge/api/provider"
+	"mcpbridge/api/rest"
+	"mcpbridge/api/seal"
+	"mcpbridge/session"
+	"mcpbridge/shard"
+	"mcpbridge/store"
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	Store     store.Store
+	Directory *shard.Directory
+	// PublicURL is how the world reaches the server, such as
+	// https://bridge.example.com. Every URL handed out begins with it.
+	PublicURL string
+	// Loopback tells that only this machine reaches the listener.
+	Loopback bool
+	// Open turns authentication off.
+	Open bool
+	// CompatRooms serves the room routes of mcp-bridge-cf.
+	CompatRooms bool
+	// AllowOrigins are web origins, scheme://host[:port], that may use the server
+	// beside its own.
+	AllowOrigins []string
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+	Limits         session.Limits
+	Version        string // shown to clients
+	Log            *slog.Logger
+}
+
+// Server is every route of the server.
+type Server struct {
+	cfg       Config
+	auth      *auth
+	guard     *guard
+	providers *provider.Endpoint
+	mcp       *mcp.Endpoint
+	router    chi.Router
+	draining  atomic.Bool
+	requests  atomic.Uint64
+	process   string // begins every request's ID
+}
+
+// handleKey names the store's secret that seals session IDs and resume tokens.
+const handleKey = "handles"
+
+// New makes a Server. It fails if the store does, or if PublicURL is no URL.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	public, err := url.Parse(cfg.PublicURL)
+	if err != nil {
+		return nil, err
+	}
+	key, err := cfg.Store.Secret(ctx, handleKey, seal.NewKey)
+	if err != nil {
+		return nil, err
+	}
+	box, err := seal.NewBox(key)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg:     cfg,
+		auth:    &auth{store: cfg.Store, open: cfg.Open},
+		guard:   &guard{public: public, allowed: cfg.AllowOrigins, loopback: cfg.Loopback},
+		process: rand.Text()[:8] + "-",
+	}
+	s.providers = provider.New(provider.Config{
+		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Log: cfg.Log,
+	})
+	s.mcp = mcp.New(mcp.Config{
+		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault, Version: cfg.Version, Log: cfg.Log,
+	})
+	s.router = s.routes()
+	return s, nil
+}
+
+func (s *Server) routes() chi.Router {
+	r := chi.NewRouter()
+	r.NotFound(notFound)
+	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "this path does not take that method"})
+	})
+
+	r.HandleFunc("/b/{bridge}/mcp", s.onBridge(s.serveMCP))
+	r.HandleFunc("/b/{bridge}/mcp/", s.onBridge(s.serveMCP))
+	r.Get("/b/{bridge}/provider", s.onBridge(s.serveProvider))
+	r.Get("/b/{bridge}/health", s.onBridge(s.serveHealth))
+
+	r.Handle("/api/v1/*", rest.New(rest.Config{
+		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
+		Deleted: s.deleted, Live: s.live, Authorize: s.auth.admin, Fault: Fault, Log: s.cfg.Log,
+	}))
+
+	r.Get("/healthz", s.healthz)
+	r.Get("/readyz", s.readyz)
+
+	if s.cfg.CompatRooms {
+		r.Get("/new", s.newRoom)
+		r.Get("/mcp/new", s.newRoom)
+		r.Get("/ws/extension", s.inRoom(s.serveSeedProvider))
+		r.HandleFunc("/mcp", s.inRoom(s.serveMCP))
+		r.Get("/health", s.inRoom(s.roomHealth))
+	}
+	return r
+}
+
+// ServeHTTP implements [http.Handler]. Nothing wraps the ResponseWriter, so that
+// an upgrade reaches the connection.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := s.process + strconv.FormatUint(s.requests.Add(1), 36)
+	w.Header()["X-Request-Id"] = []string{id}
+	defer func() {
+		if reason := recover(); reason != nil && reason != http.ErrAbortHandler { //nolint:errorlint // the bare value, as net/http has it
+			s.cfg.Log.Error("a request panicked", "request", id, "err", reason, "stack", string(debug.Stack()))
+			panic(http.ErrAbortHandler) // the answer may have begun: the connection ends
+		}
+	}()
+	if !s.guard.check(r) {
+		writeJSON(w, http.StatusForbidden, map[string]string{"error": "the Origin or Host of the request is not allowed"})
+		return
+	}
+	s.router.ServeHTTP(w, r)
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusNotFound, map[string]string{"error": "there is nothing here"})
+}
+
+// onBridge reads the bridge from the path. A name that none can have is one that
+// does not exist.
+func (s *Server) onBridge(next func(http.ResponseWriter, *http.Request, session.BridgeID)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		next(w, r, session.BridgeID(chi.URLParam(r, "bridge")))
+	}
+}
+
+// allow tells whether a request may use a bridge, having answered it if not.
+func (s *Server) allow(w http.ResponseWriter, r *http.Request, id session.BridgeID, kinds ...store.TokenKind) (principal string, ok bool) {
+	principal, err := s.auth.bridge(r, id, kinds...)
+	if err == nil && !id.Valid() {
+		err = ErrForbidden
+	}
+	if err != nil {
+		s.refuse(w, err)
+		return "", false
+	}
+	return principal, true
+}
+
+func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	if cors(w, r) {
+		return
+	}
+	principal, ok := s.allow(w, r, id, store.ClientToken)
+	if !ok {
+		return
+	}
+	if s.draining.Load() {
+		s.refuse(w, session.ErrShutdown)
+		return
+	}
+	s.mcp.Serve(w, r, id, principal)
+}
+
+func (s *Server) serveProvider(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	s.accept(w, r, id, false)
+}
+
+func (s *Server) serveSeedProvider(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	s.accept(w, r, id, true)
+}
+
+func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.BridgeID, seed bool) {
+	_, err := s.auth.bridge(r, id, store.ProviderToken)
+	if err == nil && !id.Valid() {
+		err = ErrForbidden
+	}
+	if err == nil && s.draining.Load() {
+		err = session.ErrShutdown
+	}
+	if err == nil {
+		_, err = s.cfg.Directory.Session(r.Context(), id)
+	}
+	if err != nil {
+		s.providers.Refuse(w, r, err)
+		return
+	}
+	s.providers.Accept(w, r, id, seed)
+}
+
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	cors(w, r)
+	if _, ok := s.allow(w, r, id, store.ClientToken, store.ProviderToken); ok {
+		s.bridgeHealth(w, r, id)
+	}
+}
+
+// refuse answers an error. The body depends on the kind of error alone.
+func (s *Server) refuse(w http.ResponseWriter, err error) {
+	f := Fault(err)
+	if f.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="mcpbridge"`)
+	}
+	if f.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
+	}
+	if f.Status >= http.StatusInternalServerError && f.Status != http.StatusServiceUnavailable {
+		s.cfg.Log.Error("request failed", "request", w.Header().Get("X-Request-Id"), "err", err)
+	}
+	writeJSON(w, f.Status, map[string]string{"error": f.Message})
+}
+
+// deleted ends what is live of a bridge that the store does not have any more.
+func (s *Server) deleted(id session.BridgeID) {
+	s.auth.forget()
+	s.cfg.Directory.Drop(id)
+}
+
+// live is what the API shows of a bridge that is in use.
+func (s *Server) live(id session.BridgeID) any {
+	if live, ok := s.cfg.Directory.Live(id); ok {
+		if st, err := live.Status(); err == nil {
+			return describe(id, st)
+		}
+	}
+	return nil
+}
+
+// Drain stops new work: /readyz says no, new requests are asked to come back,
+// streams end, and providers are told to reconnect in a moment. Running calls go
+// on.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.providers.Reconnect(reconnectAfter)
+	s.mcp.Close()
+}
+
+// Close closes every provider's connection and waits for them; ctx bounds how
+// politely. The directory can be closed after it.
+func (s *Server) Close(ctx context.Context) {
+	s.draining.Store(true)
+	s.mcp.Close()
+	s.providers.Close(ctx)
+}
+
+// reconnectAfter is the least that a provider should wait before it dials again
+// when the process goes away.
+const reconnectAfter = 500 * time.Millisecond
