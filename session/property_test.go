@@ -1,0 +1,272 @@
+package session_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"mcpbridge/session"
+)
+
+// actor drives a session with any commands in any order, and checks after each
+// what must always hold.
+type actor struct {
+	s     *session.Session
+	stats *session.Stats
+	disk  *disk
+
+	instances []*member
+	calls     []*asked
+	ended     int
+	watch     *session.Watch
+}
+
+type member struct {
+	i   *session.Instance
+	out *outbox
+}
+
+type asked struct {
+	c  *session.Call
+	id string
+}
+
+func TestBegunIsAnsweredAndPending(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := &actor{stats: &session.Stats{}, disk: &disk{manual: true}}
+		a.s = session.Start(session.Config{
+			Bridge: "b", Saver: a.disk, Stats: a.stats,
+			Limits: session.Limits{Calls: 8, Providers: 3, Instances: 2, Tools: 6, Registrations: 4},
+			Broken: func(_ session.BridgeID, reason any, stack []byte) { panic(fmt.Sprintf("%v\n%s", reason, stack)) },
+		}, session.Snapshot{}, epoch)
+		var err error
+		if a.watch, err = a.s.Watch(); err != nil {
+			t.Fatal(err)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"attach":     a.attach,
+			"detach":     a.detach,
+			"register":   a.register,
+			"unregister": a.unregister,
+			"saved":      func(t *rapid.T) { a.s.Saved(rapid.Uint64Range(0, a.disk.seq).Draw(t, "seq")) },
+			"begin":      a.begin,
+			"write":      a.write,
+			"finish":     a.finish,
+			"abandon":    a.abandon,
+			"":           a.check,
+		})
+		a.s.Stop(session.ErrShutdown)
+		a.check(t)
+		if len(a.calls) != 0 {
+			t.Fatalf("%d calls outlived the session", len(a.calls))
+		}
+	})
+}
+
+func (a *actor) pick(t *rapid.T) *member {
+	if len(a.instances) == 0 {
+		t.Skip("nobody is attached")
+	}
+	return rapid.SampledFrom(a.instances).Draw(t, "instance")
+}
+
+func drawTools(t *rapid.T) []session.Tool {
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c d", "c_d"}), 0, 3, rapid.ID[string]).Draw(t, "tools")
+	var all []session.Tool
+	for _, n := range names {
+		all = append(all, toolWith(n, rapid.SampledFrom([]string{"", "x"}).Draw(t, "description")))
+	}
+	return all
+}
+
+func (a *actor) attach(t *rapid.T) {
+	m := &member{out: &outbox{}}
+	name := rapid.SampledFrom([]session.ProviderID{"p", "q", "r", "s"}).Draw(t, "provider")
+	retain := rapid.SampledFrom([]int{-1, 0}).Draw(t, "retain")
+	i, err := a.s.Attach(session.Hello{Provider: name, Retain: 0, Adopt: rapid.Bool().Draw(t, "adopt")}, m.out, epoch)
+	if retain < 0 && err == nil {
+		i.Detach(epoch)
+		i, err = a.s.Attach(session.Hello{Provider: name, Retain: -1}, m.out, epoch)
+	}
+	if err != nil {
+		if !errors.Is(err, session.ErrBusy) {
+			t.Fatal(err)
+		}
+		return
+	}
+	m.i = i
+	a.instances = append(a.instances, m)
+}
+
+func (a *actor) detach(t *rapid.T) {
+	m := a.pick(t)
+	m.i.Detach(epoch)
+	a.instances = slices.DeleteFunc(a.instances, func(o *member) bool { return o == m })
+}
+
+func (a *actor) register(t *rapid.T) {
+	m := a.pick(t)
+	if rapid.Bool().Draw(t, "replace") {
+		_ = m.i.Replace(drawTools(t), nil, nil)
+	} else {
+		_ = m.i.Register(drawTools(t), nil)
+	}
+}
+
+func (a *actor) unregister(t *rapid.T) {
+	_ = a.pick(t).i.Unregister([]string{rapid.SampledFrom([]string{"a", "b", "c d"}).Draw(t, "name")}, nil)
+}
+
+func (a *actor) begin(t *rapid.T) {
+	c := &session.Call{Tool: rapid.SampledFrom([]string{"a", "b", "c_d", "a-8e35", "z"}).Draw(t, "tool")}
+	if err := a.s.Begin(c); err != nil {
+		t.Fatal(err)
+	}
+	a.calls = append(a.calls, &asked{c: c, id: string(c.AppendID(nil))})
+}
+
+func (a *actor) write(t *rapid.T) {
+	m := a.pick(t)
+	m.out.full = rapid.Bool().Draw(t, "full")
+	m.out.write()
+}
+
+func (a *actor) finish(t *rapid.T) {
+	if len(a.calls) == 0 {
+		t.Skip("nothing was asked")
+	}
+	// Any instance may claim to answer any call.
+	_ = a.pick(t).i.Finish([]byte(rapid.SampledFrom(a.calls).Draw(t, "call").id), result(`{}`))
+}
+
+func (a *actor) abandon(t *rapid.T) {
+	if len(a.calls) == 0 {
+		t.Skip("nothing was asked")
+	}
+	q := rapid.SampledFrom(a.calls).Draw(t, "call")
+	a.s.Abandon(q.c, session.ErrTimeout)
+	a.ended++
+	a.calls = slices.DeleteFunc(a.calls, func(o *asked) bool { return o == q })
+}
+
+// check holds what is true at any time.
+func (a *actor) check(t *rapid.T) {
+	a.calls = slices.DeleteFunc(a.calls, func(q *asked) bool {
+		select {
+		case <-q.c.Done():
+			a.ended++
+			return true
+		default:
+			return false
+		}
+	})
+	var ended uint64
+	for r := range a.stats.Ended {
+		ended += a.stats.Ended[r].Load()
+	}
+	if begun := a.stats.Begun.Load(); begun != ended+uint64(len(a.calls)) || ended != uint64(a.ended) {
+		t.Fatalf("%d begun, %d ended (%d told), %d pending", begun, ended, a.ended, len(a.calls))
+	}
+	c := a.s.Catalog()
+	var names []string
+	for i, o := range c.Offers {
+		names = append(names, o.Tool.Exposed)
+		if c.Find(o.Tool.Exposed) != o || len(c.JSON(i, i+1)) == 0 {
+			t.Fatalf("offer %q is not found", o.Tool.Exposed)
+		}
+	}
+	if !sort.StringsAreSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+		t.Fatalf("the catalog is not a sorted set: %q", names)
+	}
+	if a.s.Ended() {
+		return
+	}
+	st, err := a.s.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := 0
+	for _, p := range st.Providers {
+		live += p.Instances
+		if p.Instances == 0 && len(p.Tools) == 0 {
+			t.Fatalf("provider %s is known for nothing", p.ID)
+		}
+	}
+	if st.Calls != len(a.calls) || live != len(a.instances) {
+		t.Fatalf("the session has %d calls and %d instances, want %d and %d", st.Calls, live, len(a.calls), len(a.instances))
+	}
+}
+
+// TestRestartShowsWhatWasDurable: a session that starts from what was saved lists
+// what the last one listed.
+func TestRestartShowsWhatWasDurable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := &actor{stats: &session.Stats{}, disk: &disk{}}
+		a.s = session.Start(session.Config{Bridge: "b", Saver: a.disk, Stats: a.stats}, session.Snapshot{}, epoch)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			switch {
+			case len(a.instances) == 0 || rapid.IntRange(0, 4).Draw(t, "what") == 0:
+				i, err := a.s.Attach(session.Hello{Provider: rapid.SampledFrom([]session.ProviderID{"p", "q"}).Draw(t, "provider"), Retain: -1}, &outbox{}, epoch)
+				if err == nil {
+					a.instances = append(a.instances, &member{i: i, out: &outbox{}})
+				}
+			case rapid.IntRange(0, 3).Draw(t, "what") == 0:
+				a.detach(t)
+			default:
+				a.register(t)
+			}
+		}
+		next := session.Start(session.Config{Bridge: "b", Saver: &disk{}}, a.disk.snapshot(), epoch)
+		old, fresh := a.s.Catalog(), next.Catalog()
+		if got, want := string(fresh.JSON(0, len(fresh.Offers))), string(old.JSON(0, len(old.Offers))); got != want {
+			t.Fatalf("listed %s, want %s", got, want)
+		}
+		if fresh.Revision != old.Revision {
+			t.Fatalf("revision %d, want %d", fresh.Revision, old.Revision)
+		}
+	})
+}
+
+func BenchmarkCall(b *testing.B) {
+	s := start(b, &disk{}, session.Limits{})
+	i, out := attach(b, s, "p")
+	register(b, i, tool("a"))
+	var id []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		c := &session.Call{Tool: "a"}
+		if err := s.Begin(c); err != nil {
+			b.Fatal(err)
+		}
+		d := out.calls[0]
+		out.calls = out.calls[:0]
+		d.Claim()
+		d.Written()
+		id = c.AppendID(id[:0])
+		if err := i.Finish(id, session.Result{}); err != nil {
+			b.Fatal(err)
+		}
+		<-c.Done()
+	}
+}
+
+func BenchmarkRegister(b *testing.B) {
+	s := start(b, &disk{}, session.Limits{})
+	i, _ := attach(b, s, "p")
+	var sets [2][]session.Tool
+	for n := range 100 {
+		for k := range sets {
+			sets[k] = append(sets[k], toolWith(fmt.Sprint("tool", n), fmt.Sprint(k)))
+		}
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if err := i.Register(sets[n%2], nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
