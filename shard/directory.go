@@ -29,6 +29,7 @@ type Directory struct {
 	cfg    Config
 	leases []Lease
 	savers []*saver
+	lost   []atomic.Bool // by Shard: another process has its Lease
 	stats  *session.Stats
 
 	live   sync.Map      // session.BridgeID → *entry
@@ -60,8 +61,9 @@ func Open(ctx context.Context, cfg Config) (*Directory, error) {
 		cfg: cfg, leases: leases, stats: cfg.Stats,
 		quit: make(chan struct{}), done: make(chan struct{}),
 	}
+	d.lost = make([]atomic.Bool, len(leases))
 	for _, l := range leases {
-		d.savers = append(d.savers, startSaver(cfg.Store, l, cfg.Log))
+		d.savers = append(d.savers, startSaver(cfg.Store, l, cfg.Log, d.fenced))
 	}
 	go d.sweep()
 	return d, nil
@@ -88,8 +90,8 @@ func (d *Directory) Err() error {
 // that does not exist, [session.ErrShutdown] when the directory is closed.
 func (d *Directory) Session(ctx context.Context, id session.BridgeID) (*session.Session, error) {
 	for {
-		if d.closed.Load() {
-			return nil, session.ErrShutdown
+		if err := d.barred(id); err != nil {
+			return nil, err
 		}
 		e, ok := d.find(id)
 		if !ok {
@@ -170,6 +172,40 @@ func (d *Directory) activate(ctx context.Context, id session.BridgeID, e *entry)
 	}
 	e.used.Store(d.round.Load())
 	e.session = s
+	if err := d.barred(id); err != nil { // whoever stops all may have looked before this one was there
+		s.Stop(err)
+	}
+}
+
+// barred tells why no session may run for a bridge, or nil.
+func (d *Directory) barred(id session.BridgeID) error {
+	switch {
+	case d.closed.Load():
+		return session.ErrShutdown
+	case d.lost[store.ShardOf(id, len(d.lost))].Load():
+		return session.ErrFenced
+	default:
+		return nil
+	}
+}
+
+// fenced stops every session of a Shard whose Lease another process has taken.
+func (d *Directory) fenced(shard store.Shard) {
+	d.lost[shard].Store(true)
+	d.stopAll(session.ErrFenced, func(id session.BridgeID) bool { return store.ShardOf(id, len(d.lost)) == shard })
+}
+
+// stopAll stops the live sessions that which picks.
+func (d *Directory) stopAll(cause error, which func(session.BridgeID) bool) {
+	d.live.Range(func(k, v any) bool {
+		if id, e := k.(session.BridgeID), v.(*entry); which(id) { //nolint:forcetypeassert // the map holds nothing else
+			<-e.ready
+			if e.err == nil {
+				e.session.Stop(cause)
+			}
+		}
+		return true
+	})
 }
 
 func (d *Directory) load(ctx context.Context, id session.BridgeID) (*session.Session, error) {
@@ -270,14 +306,7 @@ func (d *Directory) Close() {
 	}
 	close(d.quit)
 	<-d.done
-	d.live.Range(func(_, v any) bool {
-		e := v.(*entry) //nolint:forcetypeassert // the map holds nothing else
-		<-e.ready
-		if e.err == nil {
-			e.session.Stop(session.ErrShutdown)
-		}
-		return true
-	})
+	d.stopAll(session.ErrShutdown, func(session.BridgeID) bool { return true })
 	for _, v := range d.savers {
 		v.close()
 	}

@@ -17,9 +17,10 @@ type saver struct {
 	store store.Store
 	lease Lease
 	log   *slog.Logger
-	wake  chan struct{} // capacity one
-	quit  chan struct{} // closed to flush and end
-	done  chan struct{} // closed when it has ended
+	wake  chan struct{}     // capacity one
+	quit  chan struct{}     // closed to flush and end
+	done  chan struct{}     // closed when it has ended
+	lost  func(store.Shard) // told once when another process has the lease
 
 	mu      sync.Mutex // guards the rest; never held over a commit
 	dirty   map[session.BridgeID]*dirt
@@ -35,9 +36,9 @@ type dirt struct {
 	seqs     map[*session.Session]uint64
 }
 
-func startSaver(st store.Store, lease Lease, log *slog.Logger) *saver {
+func startSaver(st store.Store, lease Lease, log *slog.Logger, lost func(store.Shard)) *saver {
 	v := &saver{
-		store: st, lease: lease, log: log,
+		store: st, lease: lease, log: log, lost: lost,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		dirty: map[session.BridgeID]*dirt{},
 	}
@@ -112,6 +113,7 @@ func (v *saver) run() {
 		case errors.Is(err, store.ErrFenced):
 			v.log.Error("another process runs the shard; its bridges stop here", "shard", v.lease.Shard, "epoch", v.lease.Epoch)
 			v.drop(session.ErrFenced)
+			v.lost(v.lease.Shard)
 			return
 		case ending:
 			v.log.Error("changes are lost: the store refuses them at the end", "shard", v.lease.Shard, "err", err)
