@@ -15,6 +15,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("already exists")
 	ErrFenced   = errors.New("a newer lease has taken over the shard")
+	ErrConflict = errors.New("changed by somebody else meanwhile")
 )
 
 // Shard numbers a slice of the Bridge IDs, from 0 to Store.Shards()-1.
@@ -64,7 +65,14 @@ type Token struct {
 
 // A Store keeps bridges and what belongs to them. All methods may be called at
 // once. A method that returns an error has changed nothing; one that returns nil
-// has made its change durable.
+// has made its change durable. A context that has ended makes a method return
+// its cause; once a write is on its way to the disk it is waited for.
+//
+// Times come back in UTC without their monotonic part, byte slices of length
+// zero as nil. What goes in and what comes out shares no memory with the store.
+//
+// A write whose Epoch is older than the newest one given for the bridge's Shard
+// (or zero) is refused with ErrFenced.
 type Store interface {
 	// Shards is the number of Shards, fixed when the store was made.
 	Shards() int
@@ -74,26 +82,35 @@ type Store interface {
 	Acquire(ctx context.Context, shard Shard, owner string) (Epoch, error)
 
 	// CreateBridge writes a new bridge with its first tokens, all or nothing.
-	// ErrExists if the bridge or a token's ID is taken, ErrFenced.
+	// Its ID must be valid, and the tokens must be its own. ErrExists if the
+	// bridge or a token's ID is taken, ErrFenced.
 	CreateBridge(ctx context.Context, epoch Epoch, b Bridge, tokens ...Token) error
 	// Bridge reads one. ErrNotFound.
 	Bridge(ctx context.Context, id session.BridgeID) (Bridge, error)
 	// Bridges reads up to limit bridges in the order of their IDs, from the
 	// first ID greater than after.
 	Bridges(ctx context.Context, after session.BridgeID, limit int) ([]Bridge, error)
+	// UpdateBridge writes b over the stored bridge if that still has b's
+	// Version, and returns what is now stored: b with the next Version and the
+	// first Created. ErrConflict if the Version differs, ErrNotFound, ErrFenced.
+	UpdateBridge(ctx context.Context, epoch Epoch, b Bridge) (Bridge, error)
 	// DeleteBridge removes a bridge, its tokens, its registrations and its ended
 	// sessions. ErrNotFound, ErrFenced.
 	DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeID) error
 
+	// AddToken writes a further token of a bridge. ErrNotFound if there is no
+	// such bridge, ErrExists if the token's ID is taken, ErrFenced.
+	AddToken(ctx context.Context, epoch Epoch, t Token) error
 	// PutToken writes a token that belongs to no bridge. It replaces one of the
-	// same ID.
+	// same ID; ErrExists if that one belongs to a bridge. A token's ID has 1 to
+	// 256 bytes.
 	PutToken(ctx context.Context, t Token) error
 	// Token reads one by its ID. ErrNotFound.
 	Token(ctx context.Context, id string) (Token, error)
 	// Tokens reads those of a bridge, or of no bridge for the empty ID, in the
 	// order of their IDs.
 	Tokens(ctx context.Context, bridge session.BridgeID) ([]Token, error)
-	// DeleteToken removes one. ErrNotFound.
+	// DeleteToken removes one, a bridge's or not. ErrNotFound.
 	DeleteToken(ctx context.Context, id string) error
 
 	// Load reads a bridge's durable state; a bridge that never saved any, or
@@ -102,19 +119,24 @@ type Store interface {
 	Load(ctx context.Context, id session.BridgeID) (session.Snapshot, error)
 	// Save writes many bridges' changes in one commit, all or nothing. All of
 	// them belong to shard. Changes of bridges that do not exist are left out
-	// without an error: the bridge was deleted meanwhile. ErrFenced.
+	// without an error: the bridge was deleted meanwhile. A Change deletes first
+	// and puts then, so that a Provider named in both stays. ErrFenced.
 	Save(ctx context.Context, shard Shard, epoch Epoch, changes []session.Change) error
 
 	// EndSession records that an MCP session was ended by its client, until a
-	// time after which its handle is expired anyway.
+	// time after which its handle is expired anyway; said twice, the later time
+	// counts. For a bridge that does not exist it does nothing.
 	EndSession(ctx context.Context, bridge session.BridgeID, id string, until time.Time) error
 	// SessionEnded tells whether an unexpired EndSession was recorded.
 	SessionEnded(ctx context.Context, bridge session.BridgeID, id string) (bool, error)
 
 	// Secret returns the store's secret of that name, made by mint the first
-	// time and the same ever after, across processes.
+	// time and the same ever after, across processes. mint must return at least
+	// one byte; when two ask at once, what one of them minted is dropped. A name
+	// has 1 to 256 bytes.
 	Secret(ctx context.Context, name string, mint func() []byte) ([]byte, error)
 
-	// Close ends the use of the store. It waits for writes under way.
+	// Close ends the use of the store. It waits for writes under way; every
+	// later call but Close fails.
 	Close() error
 }
