@@ -1,0 +1,295 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mcpbridge/session"
+)
+
+var update = flag.Bool("update", false, "write the golden files of the current record version")
+
+var golden = struct {
+	bridge       Bridge
+	token        Token
+	registration session.Registration
+	number       uint64
+	ending       time.Time
+	secret       []byte
+}{
+	bridge: Bridge{
+		ID: "abcdefghijklmnopqrstuvwxyz", Name: "Ann's <bridge>", Owner: "ann",
+		Policy:  json.RawMessage("{ \"instances\" : \"single\",\n\"x\":9007199254740993 }"),
+		Created: time.Unix(1_785_240_000, 123_456_789).UTC(), Updated: time.Unix(-1, 0).UTC(), Version: 300,
+	},
+	token: Token{
+		ID: "t0123", Kind: ProviderToken, Bridge: "abcdefghijklmnopqrstuvwxyz",
+		Hash: [32]byte{0: 0xff, 31: 0x01}, Created: time.Unix(1_785_240_000, 1).UTC(),
+	},
+	registration: session.Registration{
+		Provider: "default", Title: "T", Version: "1.0", Retain: 24 * time.Hour, LeftAt: time.Unix(1_785_240_001, 0).UTC(),
+		Tools: []session.Tool{
+			{
+				Name: "add", Exposed: "add-1a2b", Definition: json.RawMessage("{ \"name\":\"add\", \"description\":\"<b>&\u2028\\u2028\" }\n"),
+				NameAt: 9, NameEnd: 14, Timeout: 90 * time.Second, Headers: true,
+			},
+			{Name: "bare", Exposed: "bare"},
+		},
+	},
+	number: 1<<64 - 1,
+	ending: time.Unix(1_785_240_002, 5).UTC(),
+	secret: []byte("\x00secret\xff"),
+}
+
+var key = []byte("key")
+
+// readers decode a golden file each and tell whether it is as it was.
+var readers = map[string]struct {
+	encode func() []byte
+	same   func(record []byte) (bool, error)
+}{
+	"bridge": {
+		func() []byte { return encodeBridge(key, golden.bridge) },
+		func(r []byte) (bool, error) {
+			v, err := decodeBridge(key, r)
+			return reflect.DeepEqual(v, golden.bridge), err
+		},
+	},
+	"token": {
+		func() []byte { return encodeToken(key, golden.token) },
+		func(r []byte) (bool, error) { v, err := decodeToken(key, r); return v == golden.token, err },
+	},
+	"registration": {
+		func() []byte { r, _ := encodeRegistration(key, golden.registration); return r },
+		func(r []byte) (bool, error) {
+			v, err := decodeRegistration(key, r)
+			return reflect.DeepEqual(v, golden.registration), err
+		},
+	},
+	"number": {
+		func() []byte { return encodeNumber(key, golden.number) },
+		func(r []byte) (bool, error) { v, err := decodeNumber(key, r); return v == golden.number, err },
+	},
+	"ending": {
+		func() []byte { return encodeEnding(key, golden.ending) },
+		func(r []byte) (bool, error) { v, err := decodeEnding(key, r); return v == golden.ending, err },
+	},
+	"secret": {
+		func() []byte { return encodeSecret(key, golden.secret) },
+		func(r []byte) (bool, error) {
+			v, err := decodeSecret(key, r)
+			return bytes.Equal(v, golden.secret), err
+		},
+	},
+	"empty": {
+		func() []byte { return encodeEmpty(key) },
+		func(r []byte) (bool, error) { v, err := payloadOf(key, r); return len(v) == 0, err },
+	},
+}
+
+// TestRecordsOfVersion1StayReadable reads files that older programs wrote. A
+// changed record gets a new version and new files; these stay.
+func TestRecordsOfVersion1StayReadable(t *testing.T) {
+	for name, r := range readers {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("testdata", "v1", name)
+			if *update {
+				if err := os.WriteFile(path, r.encode(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			record, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if same, err := r.same(record); err != nil || !same {
+				t.Errorf("read back: same %t, %v", same, err)
+			}
+			if now := r.encode(); !bytes.Equal(now, record) {
+				t.Errorf("now written as %x, was %x", now, record)
+			}
+		})
+	}
+}
+
+func TestEveryFlippedBitAndCutIsFound(t *testing.T) {
+	for name, r := range readers {
+		record := r.encode()
+		for n := range record {
+			if _, err := r.same(record[:n]); err == nil {
+				t.Errorf("%s cut to %d bytes is read", name, n)
+			}
+			for bit := range 8 {
+				flipped := bytes.Clone(record)
+				flipped[n] ^= 1 << bit
+				if _, err := r.same(flipped); err == nil {
+					t.Errorf("%s with bit %d of byte %d flipped is read", name, bit, n)
+				}
+			}
+		}
+		if _, err := payloadOf([]byte("other"), record); !errors.Is(err, errChecksum) {
+			t.Errorf("%s under another key: %v", name, err)
+		}
+	}
+}
+
+func TestALaterRecordVersionIsNamed(t *testing.T) {
+	record := encodeNumber(key, 1)
+	record[0] = 2
+	if _, err := decodeNumber(key, record); err == nil || err.Error() != "the record's version is 2, this program reads 1" {
+		t.Errorf("decode = %v", err)
+	}
+}
+
+// TestDecodedValuesAreCopies writes over the record that was decoded, as bbolt
+// does with its memory map.
+func TestDecodedValuesAreCopies(t *testing.T) {
+	record := func(name string) ([]byte, func()) {
+		r := readers[name].encode()
+		return r, func() { clear(r) }
+	}
+	r, wipe := record("registration")
+	registration, _ := decodeRegistration(key, r)
+	wipe()
+	r, wipe = record("bridge")
+	b, _ := decodeBridge(key, r)
+	wipe()
+	r, wipe = record("token")
+	k, _ := decodeToken(key, r)
+	wipe()
+	r, wipe = record("secret")
+	secret, _ := decodeSecret(key, r)
+	wipe()
+	if !reflect.DeepEqual(registration, golden.registration) || !reflect.DeepEqual(b, golden.bridge) || k != golden.token || !bytes.Equal(secret, golden.secret) {
+		t.Error("a decoded value changed with its record")
+	}
+}
+
+func TestRegistrationsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := session.Registration{
+			Provider: session.ProviderID(rapid.StringMatching(`[ -~]{1,128}`).Draw(t, "provider")),
+			Title:    rapid.String().Draw(t, "title"), Version: rapid.String().Draw(t, "version"),
+			Retain: time.Duration(rapid.Int64().Draw(t, "retain")),
+		}
+		if rapid.Bool().Draw(t, "left") {
+			want.LeftAt = time.Unix(rapid.Int64().Draw(t, "sec"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
+		}
+		for range rapid.IntRange(0, 5).Draw(t, "tools") {
+			u := session.Tool{
+				Name: rapid.String().Draw(t, "name"), Exposed: rapid.String().Draw(t, "exposed"),
+				Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Headers: rapid.Bool().Draw(t, "headers"),
+			}
+			if def := rapid.SliceOf(rapid.Byte()).Draw(t, "definition"); len(def) > 0 {
+				u.Definition = def
+				u.NameEnd = rapid.IntRange(0, len(def)).Draw(t, "end")
+				u.NameAt = rapid.IntRange(0, u.NameEnd).Draw(t, "at")
+			}
+			want.Tools = append(want.Tools, u)
+		}
+		record, err := encodeRegistration(key, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decodeRegistration(key, record); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, %v, want %+v", got, err, want)
+		}
+	})
+}
+
+// TestALyingCountAllocatesLittle: a count is believed only as far as bytes follow.
+func TestALyingCountAllocatesLittle(t *testing.T) {
+	var head encoder
+	for range 3 {
+		put(&head, "x")
+	}
+	head.int(0)
+	head.time(time.Time{})
+	head.uint(1 << 40) // tools
+	e := newEncoder(0)
+	put(&e, head)
+	record := e.seal(key)
+	allocated := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := decodeRegistration(key, record); err == nil {
+				b.Fatal("it was read")
+			}
+		}
+	}).AllocedBytesPerOp()
+	if allocated > 4096 {
+		t.Errorf("%d bytes allocated for a record of %d", allocated, len(record))
+	}
+}
+
+// fuzz seeds with a golden payload and checks that whatever is read reads back
+// the same once it has been written.
+func fuzz[T any](f *testing.F, name string, decode func(key, record []byte) (T, error), encode func(T) ([]byte, error)) {
+	f.Add(readers[name].encode()[recordHead:])
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		e := newEncoder(len(payload))
+		e = append(e, payload...)
+		v, err := decode(key, e.seal(key)) // sealed: else the checksum would be all that is tried
+		if err != nil {
+			return
+		}
+		record, err := encode(v)
+		if err != nil {
+			t.Fatalf("read but not written: %v", err)
+		}
+		if again, err := decode(key, record); err != nil || !reflect.DeepEqual(again, v) {
+			t.Fatalf("got %+v, %v, want %+v", again, err, v)
+		}
+	})
+}
+
+func FuzzBridge(f *testing.F) {
+	fuzz(f, "bridge", decodeBridge, func(b Bridge) ([]byte, error) { return encodeBridge(key, b), nil })
+}
+
+func FuzzToken(f *testing.F) {
+	fuzz(f, "token", decodeToken, func(k Token) ([]byte, error) { return encodeToken(key, k), nil })
+}
+
+func FuzzRegistration(f *testing.F) {
+	decode := func(key, record []byte) (session.Registration, error) {
+		r, err := decodeRegistration(key, record)
+		if err == nil && !r.Provider.Valid() {
+			err = errValue // it is read, but would not be written
+		}
+		return r, err
+	}
+	fuzz(f, "registration", decode, func(r session.Registration) ([]byte, error) { return encodeRegistration(key, r) })
+}
+
+func FuzzNumber(f *testing.F) {
+	fuzz(f, "number", decodeNumber, func(v uint64) ([]byte, error) { return encodeNumber(key, v), nil })
+}
+
+func FuzzEnding(f *testing.F) {
+	fuzz(f, "ending", decodeEnding, func(v time.Time) ([]byte, error) { return encodeEnding(key, v), nil })
+}
+
+func FuzzSecret(f *testing.F) {
+	fuzz(f, "secret", decodeSecret, func(v []byte) ([]byte, error) { return encodeSecret(key, v), nil })
+}
+
+func FuzzRecord(f *testing.F) {
+	for _, r := range readers {
+		f.Add(r.encode())
+	}
+	f.Fuzz(func(_ *testing.T, record []byte) {
+		for _, r := range readers {
+			_, _ = r.same(record)
+		}
+	})
+}
