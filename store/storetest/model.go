@@ -1,0 +1,315 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"mcpbridge/session"
+	"mcpbridge/store"
+)
+
+// model is what a store should contain: maps of what was written, and the rules
+// of [store.Store] once more, as short as they can be said.
+type model struct {
+	epochs    map[store.Shard]store.Epoch
+	bridges   map[session.BridgeID]store.Bridge
+	tokens    map[string]store.Token
+	snapshots map[session.BridgeID]session.Snapshot
+	ended     map[string]bool // bridge + " " + session
+	secrets   map[string]string
+}
+
+// The names are few, so that they meet.
+var (
+	someBridge   = rapid.SampledFrom([]session.BridgeID{"a", "a-", "b", "bb", "c"})
+	someToken    = rapid.SampledFrom([]string{"s", "t", "tt", "u", "\x00"})
+	someProvider = rapid.SampledFrom([]session.ProviderID{"default", "p", "p q", "~"})
+	someText     = rapid.StringN(0, 8, 40)
+	someTime     = rapid.Custom(func(t *rapid.T) time.Time {
+		if rapid.Bool().Draw(t, "zero") {
+			return time.Time{}
+		}
+		return time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "sec"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
+	})
+	someRaw = rapid.Custom(func(t *rapid.T) []byte {
+		if b := rapid.SliceOfN(rapid.Byte(), 0, 60).Draw(t, "raw"); len(b) > 0 {
+			return b
+		}
+		return nil
+	})
+	someRegistration = rapid.Custom(func(t *rapid.T) session.Registration {
+		r := session.Registration{
+			Provider: someProvider.Draw(t, "provider"),
+			Title:    someText.Draw(t, "title"),
+			Version:  someText.Draw(t, "version"),
+			Retain:   time.Duration(rapid.Int64().Draw(t, "retain")),
+			LeftAt:   someTime.Draw(t, "left"),
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "tools") {
+			def := someRaw.Draw(t, "definition")
+			end := rapid.IntRange(0, len(def)).Draw(t, "end")
+			r.Tools = append(r.Tools, session.Tool{
+				Name: someText.Draw(t, "name"), Exposed: someText.Draw(t, "exposed"), Definition: def,
+				NameAt: rapid.IntRange(0, end).Draw(t, "at"), NameEnd: end,
+				Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Headers: rapid.Bool().Draw(t, "headers"),
+			})
+		}
+		return r
+	})
+)
+
+// histories runs random histories against a store and a model, and compares
+// everything readable after each step.
+func histories(t *testing.T, open func(t *testing.T) store.Store) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := open(t)
+		defer func() {
+			if err := s.Close(); err != nil {
+				rt.Fatalf("Close = %v", err)
+			}
+		}()
+		m := &model{
+			epochs: make(map[store.Shard]store.Epoch), bridges: make(map[session.BridgeID]store.Bridge),
+			tokens: make(map[string]store.Token), snapshots: make(map[session.BridgeID]session.Snapshot),
+			ended: make(map[string]bool), secrets: make(map[string]string),
+		}
+		check := func(rt *rapid.T, what string, got, want error) {
+			if !errors.Is(got, want) || (got == nil) != (want == nil) {
+				rt.Fatalf("%s = %v, want %v", what, got, want)
+			}
+		}
+		// epoch is the newest of the shard or, at times, one older.
+		epoch := func(rt *rapid.T, shard store.Shard) (epoch store.Epoch, fenced bool) {
+			newest := max(m.epochs[shard], 1)
+			if rapid.IntRange(0, 9).Draw(rt, "stale") == 0 {
+				return newest - 1, true
+			}
+			return newest, false
+		}
+		draw := func(rt *rapid.T) store.Bridge {
+			return store.Bridge{
+				ID: someBridge.Draw(rt, "bridge"), Name: someText.Draw(rt, "name"), Owner: someText.Draw(rt, "owner"), Policy: someRaw.Draw(rt, "policy"),
+				Created: someTime.Draw(rt, "created"), Updated: someTime.Draw(rt, "updated"), Version: rapid.Uint64Range(0, 3).Draw(rt, "version"),
+			}
+		}
+		drawToken := func(rt *rapid.T, bridge session.BridgeID) store.Token {
+			k := store.Token{
+				ID: someToken.Draw(rt, "token"), Kind: store.TokenKind(someText.Draw(rt, "kind")), Bridge: bridge,
+				Created: someTime.Draw(rt, "created"), Expires: someTime.Draw(rt, "expires"),
+			}
+			copy(k.Hash[:], someRaw.Draw(rt, "hash"))
+			return k
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"Acquire": func(rt *rapid.T) {
+				shard := store.Shard(rapid.IntRange(0, s.Shards()-1).Draw(rt, "shard"))
+				got, err := s.Acquire(rt.Context(), shard, "test")
+				check(rt, "Acquire", err, nil)
+				if got < max(m.epochs[shard], 1) {
+					rt.Fatalf("Acquire = %d after %d", got, m.epochs[shard])
+				}
+				m.epochs[shard] = got
+			},
+			"CreateBridge": func(rt *rapid.T) {
+				b := draw(rt)
+				e, fenced := epoch(rt, store.ShardOf(b.ID, s.Shards()))
+				var tokens []store.Token
+				var want error
+				for range rapid.IntRange(0, 2).Draw(rt, "tokens") {
+					k := drawToken(rt, b.ID)
+					if _, taken := m.tokens[k.ID]; taken || slices.ContainsFunc(tokens, func(u store.Token) bool { return u.ID == k.ID }) {
+						want = store.ErrExists
+					}
+					tokens = append(tokens, k)
+				}
+				if _, taken := m.bridges[b.ID]; taken {
+					want = store.ErrExists
+				}
+				err := s.CreateBridge(rt.Context(), e, b, tokens...)
+				if fenced && errors.Is(err, store.ErrFenced) {
+					return // which of the two is told when both hold is left open
+				} else if fenced && want == nil {
+					want = store.ErrFenced
+				}
+				check(rt, "CreateBridge", err, want)
+				if want == nil {
+					m.bridges[b.ID] = b
+					for _, k := range tokens {
+						m.tokens[k.ID] = k
+					}
+				}
+			},
+			"UpdateBridge": func(rt *rapid.T) {
+				b := draw(rt)
+				e, fenced := epoch(rt, store.ShardOf(b.ID, s.Shards()))
+				now, err := s.UpdateBridge(rt.Context(), e, b)
+				known, ok := m.bridges[b.ID]
+				switch {
+				case fenced:
+					check(rt, "UpdateBridge", err, store.ErrFenced)
+				case !ok:
+					check(rt, "UpdateBridge", err, store.ErrNotFound)
+				case known.Version != b.Version:
+					check(rt, "UpdateBridge", err, store.ErrConflict)
+				default:
+					b.Version++
+					b.Created = known.Created
+					m.bridges[b.ID] = b
+					same(rt, b)(now, err)
+				}
+			},
+			"DeleteBridge": func(rt *rapid.T) {
+				id := someBridge.Draw(rt, "bridge")
+				e, fenced := epoch(rt, store.ShardOf(id, s.Shards()))
+				err := s.DeleteBridge(rt.Context(), e, id)
+				if _, ok := m.bridges[id]; fenced {
+					check(rt, "DeleteBridge", err, store.ErrFenced)
+				} else if !ok {
+					check(rt, "DeleteBridge", err, store.ErrNotFound)
+				} else {
+					check(rt, "DeleteBridge", err, nil)
+					delete(m.bridges, id)
+					delete(m.snapshots, id)
+					maps.DeleteFunc(m.tokens, func(_ string, k store.Token) bool { return k.Bridge == id })
+					for _, session := range []string{"s1", "s2"} {
+						delete(m.ended, string(id)+" "+session)
+					}
+				}
+			},
+			"AddToken": func(rt *rapid.T) {
+				k := drawToken(rt, someBridge.Draw(rt, "bridge"))
+				e, fenced := epoch(rt, store.ShardOf(k.Bridge, s.Shards()))
+				err := s.AddToken(rt.Context(), e, k)
+				if _, ok := m.bridges[k.Bridge]; fenced {
+					check(rt, "AddToken", err, store.ErrFenced)
+				} else if !ok {
+					check(rt, "AddToken", err, store.ErrNotFound)
+				} else if _, taken := m.tokens[k.ID]; taken {
+					check(rt, "AddToken", err, store.ErrExists)
+				} else {
+					check(rt, "AddToken", err, nil)
+					m.tokens[k.ID] = k
+				}
+			},
+			"PutToken": func(rt *rapid.T) {
+				k := drawToken(rt, "")
+				err := s.PutToken(rt.Context(), k)
+				if m.tokens[k.ID].Bridge != "" {
+					check(rt, "PutToken", err, store.ErrExists)
+				} else {
+					check(rt, "PutToken", err, nil)
+					m.tokens[k.ID] = k
+				}
+			},
+			"DeleteToken": func(rt *rapid.T) {
+				id := someToken.Draw(rt, "token")
+				var want error
+				if _, ok := m.tokens[id]; !ok {
+					want = store.ErrNotFound
+				}
+				check(rt, "DeleteToken", s.DeleteToken(rt.Context(), id), want)
+				delete(m.tokens, id)
+			},
+			"Save": func(rt *rapid.T) {
+				shard := store.Shard(rapid.IntRange(0, s.Shards()-1).Draw(rt, "shard"))
+				e, fenced := epoch(rt, shard)
+				var changes []session.Change
+				for range rapid.IntRange(0, 4).Draw(rt, "changes") {
+					c := session.Change{
+						Bridge: someBridge.Draw(rt, "bridge"), Revision: rapid.Uint64().Draw(rt, "revision"),
+						Put:    rapid.SliceOfN(someRegistration, 0, 3).Draw(rt, "put"),
+						Delete: rapid.SliceOfN(someProvider, 0, 2).Draw(rt, "delete"),
+					}
+					if store.ShardOf(c.Bridge, s.Shards()) == shard {
+						changes = append(changes, c)
+					}
+				}
+				err := s.Save(rt.Context(), shard, e, changes)
+				if fenced {
+					check(rt, "Save", err, store.ErrFenced)
+					return
+				}
+				check(rt, "Save", err, nil)
+				for _, c := range changes {
+					if _, ok := m.bridges[c.Bridge]; ok {
+						m.snapshots[c.Bridge] = applied(m.snapshots[c.Bridge], c)
+					}
+				}
+			},
+			"EndSession": func(rt *rapid.T) {
+				id, sid := someBridge.Draw(rt, "bridge"), rapid.SampledFrom([]string{"s1", "s2"}).Draw(rt, "session")
+				hours := rapid.SampledFrom([]int{-2, 1, 2}).Draw(rt, "hours")
+				check(rt, "EndSession", s.EndSession(rt.Context(), id, sid, time.Now().Add(time.Duration(hours)*time.Hour)), nil)
+				if _, ok := m.bridges[id]; ok && hours > 0 {
+					m.ended[string(id)+" "+sid] = true
+				}
+			},
+			"Secret": func(rt *rapid.T) {
+				name := someToken.Draw(rt, "name")
+				fresh := fmt.Sprint("secret", rapid.Int().Draw(rt, "fresh"))
+				got, err := s.Secret(rt.Context(), name, func() []byte { return []byte(fresh) })
+				check(rt, "Secret", err, nil)
+				if m.secrets[name] == "" {
+					m.secrets[name] = fresh
+				}
+				same(rt, m.secrets[name])(string(got), nil)
+			},
+			"": func(rt *rapid.T) { m.compare(rt, s) },
+		})
+	})
+}
+
+// applied is a Snapshot after a Change.
+func applied(s session.Snapshot, c session.Change) session.Snapshot {
+	byProvider := make(map[session.ProviderID]session.Registration)
+	for _, r := range s.Registrations {
+		byProvider[r.Provider] = r
+	}
+	for _, p := range c.Delete {
+		delete(byProvider, p)
+	}
+	for _, r := range c.Put {
+		byProvider[r.Provider] = r
+	}
+	now := session.Snapshot{Revision: c.Revision}
+	for _, p := range slices.Sorted(maps.Keys(byProvider)) {
+		now.Registrations = append(now.Registrations, byProvider[p])
+	}
+	return now
+}
+
+// compare reads everything there is.
+func (m *model) compare(rt *rapid.T, s store.Store) {
+	var bridges []store.Bridge
+	for _, id := range slices.Sorted(maps.Keys(m.bridges)) {
+		bridges = append(bridges, m.bridges[id])
+	}
+	same(rt, bridges)(s.Bridges(rt.Context(), "", 100))
+	for _, id := range []session.BridgeID{"", "a", "a-", "b", "bb", "c"} {
+		var tokens []store.Token
+		for _, k := range slices.Sorted(maps.Keys(m.tokens)) {
+			if m.tokens[k].Bridge == id {
+				tokens = append(tokens, m.tokens[k])
+				same(rt, m.tokens[k])(s.Token(rt.Context(), k))
+			}
+		}
+		same(rt, tokens)(s.Tokens(rt.Context(), id))
+		same(rt, m.snapshots[id])(s.Load(rt.Context(), id))
+		for _, sid := range []string{"s1", "s2"} {
+			same(rt, m.ended[string(id)+" "+sid])(s.SessionEnded(rt.Context(), id, sid))
+		}
+		b, err := s.Bridge(rt.Context(), id)
+		if known, ok := m.bridges[id]; ok {
+			same(rt, known)(b, err)
+		} else if !errors.Is(err, store.ErrNotFound) || !cmp.Equal(b, store.Bridge{}) {
+			rt.Fatalf("Bridge = %v, %v, want ErrNotFound", b, err)
+		}
+	}
+}
