@@ -47,8 +47,9 @@ func (b *backoff) wait(err error) time.Duration {
 		return d + rand.N(restartSpread)
 	case closeFlood:
 		return max(d, floodWait+rand.N(floodWait))
+	default:
+		return d
 	}
-	return d
 }
 
 // later is the bridge's wish not to see us before a time.

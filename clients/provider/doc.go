@@ -3,23 +3,8 @@
 // The program dials out, so it needs no open port and no public address: MCP
 // clients call its tools at the bridge's URL.
 //
-//	err := provider.Run(ctx, provider.Config{
-//		URL:      "wss://bridge.example/b/ID/provider",
-//		Token:    os.Getenv("PROVIDER_TOKEN"),
-//		Provider: "weather",
-//		Tools: []provider.Tool{{
-//			Name:        "forecast",
-//			Description: "Tomorrow's weather in a city.",
-//			InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`),
-//			Handle: func(ctx context.Context, call *provider.Call) (provider.Result, error) {
-//				var in struct{ City string }
-//				if err := call.Bind(&in); err != nil {
-//					return provider.Result{}, err
-//				}
-//				return provider.Text("Sunny in " + in.City), nil
-//			},
-//		}},
-//	})
+// [Run] is all that most programs need: see the example. A [Provider] can change
+// its tools while it runs.
 //
 // It speaks dialect bridge.v1 (protocol 1) over one WebSocket. It owns that
 // connection, the goroutines of the calls that run, and nothing else.

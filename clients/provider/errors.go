@@ -47,7 +47,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
 
-// The close codes with which a bridge says that dialling again is pointless.
+// The bridge's own close codes that make a difference.
 const (
 	closeBadHello   websocket.StatusCode = 4400
 	closeCredential websocket.StatusCode = 4401
@@ -55,6 +55,10 @@ const (
 	closeReplaced   websocket.StatusCode = 4409
 	closeFlood      websocket.StatusCode = 4429
 )
+
+// finalCodes are those with which a bridge says that dialling again is
+// pointless.
+var finalCodes = []websocket.StatusCode{closeBadHello, closeCredential, closeNotYours, closeReplaced}
 
 // Refused is Run's error when the bridge will not have this provider, so that
 // another attempt would end the same way.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -80,6 +81,7 @@ func (p *Provider) dial(ctx context.Context, first bool) (*link, error) {
 	}
 	attempt, cancel := context.WithTimeoutCause(ctx, dialTimeout, errDialTimeout)
 	defer cancel()
+	//nolint:bodyclose // Dial says that nobody need close it
 	ws, resp, err := websocket.Dial(attempt, p.cfg.URL, &websocket.DialOptions{
 		HTTPClient:   p.cfg.HTTP,
 		HTTPHeader:   header,
@@ -132,11 +134,12 @@ func dialError(ctx context.Context, resp *http.Response, err error, first bool) 
 // serve runs a connection until it ends and says why.
 func (p *Provider) serve(ctx context.Context, l *link) error {
 	defer l.cancel(nil)
-	defer l.ws.CloseNow()
+	defer l.ws.CloseNow() //nolint:errcheck // it is closed already, or beyond help
 	defer p.detach(l)
 	l.silent = time.AfterFunc(l.patience(), func() { l.cancel(errSilent) })
 	defer l.silent.Stop()
 	l.writing.Lock()                    // hello comes first, whatever is asked before it is out
+	//nolint:contextcheck // handlers have a context of their own, which outlives the connection
 	go func() { l.ended <- l.read() }() // every way out of here receives from ended
 	l.send(p.cfg.hello(l.asked))
 	l.writing.Unlock()
@@ -156,12 +159,12 @@ func (p *Provider) serve(ctx context.Context, l *link) error {
 				}
 				continue
 			}
-			return l.depart(leave)
+			return l.hangUp(websocket.StatusGoingAway, "coming back", leave)
 		case <-grace:
 			p.mu.Lock()
 			leave := l.leave
 			p.mu.Unlock()
-			return l.depart(leave)
+			return l.hangUp(websocket.StatusGoingAway, "coming back", leave)
 		case <-ctx.Done():
 			p.close(nil)
 			t := time.NewTimer(stopGrace)
@@ -172,9 +175,7 @@ func (p *Provider) serve(ctx context.Context, l *link) error {
 			case err := <-l.ended:
 				return l.why(err)
 			}
-			l.ws.Close(websocket.StatusNormalClosure, "provider stopped")
-			<-l.ended
-			return ErrStopped
+			return l.hangUp(websocket.StatusNormalClosure, "provider stopped", ErrStopped)
 		case err := <-l.failed:
 			// The reader may be about to learn why: from a close frame.
 			t := time.NewTimer(time.Second)
@@ -192,19 +193,21 @@ func (p *Provider) serve(ctx context.Context, l *link) error {
 	}
 }
 
-// depart closes the connection as the bridge asked.
-func (l *link) depart(leave *later) error {
-	l.ws.Close(websocket.StatusGoingAway, "coming back")
-	<-l.ended
-	return leave
+// hangUp closes the connection, which ends for reason.
+func (l *link) hangUp(code websocket.StatusCode, text string, reason error) error {
+	if err := l.ws.Close(code, text); err != nil {
+		l.p.log.Debug("the connection did not close in order", "err", err)
+	}
+	if err := <-l.ended; err != nil {
+		l.p.log.Debug("the connection is closed", "err", err)
+	}
+	return reason
 }
 
 // why is the reason behind the error that ended reading.
 func (l *link) why(err error) error {
-	var e websocket.CloseError
-	if errors.As(err, &e) {
-		switch e.Code {
-		case closeBadHello, closeCredential, closeNotYours, closeReplaced:
+	if e, ok := errors.AsType[websocket.CloseError](err); ok {
+		if slices.Contains(finalCodes, e.Code) {
 			return &Refused{Code: int(e.Code), Reason: e.Reason}
 		}
 		l.p.mu.Lock()
@@ -277,10 +280,9 @@ func (l *link) write(frame []byte) {
 // send is write for who holds writing.
 func (l *link) send(frame []byte) {
 	timeout := writeTimeout + time.Duration(len(frame))*time.Second/writePace
-	ctx, cancel := context.WithTimeoutCause(l.ctx, timeout, errSlow)
-	defer cancel()
-	if err := l.ws.Write(ctx, websocket.MessageText, frame); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
+	defer time.AfterFunc(timeout, func() { l.cancel(errSlow) }).Stop()
+	if err := l.ws.Write(l.ctx, websocket.MessageText, frame); err != nil {
+		if cause := context.Cause(l.ctx); cause != nil {
 			err = cause
 		}
 		select {

@@ -144,7 +144,7 @@ func (p *Provider) stay(ctx context.Context) error {
 			}
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // we were told to stop: how the connection ended is no news
 		}
 		if refused, ok := errors.AsType[*Refused](err); ok {
 			p.log.Error("the bridge refused the provider", "code", refused.Code, "err", refused.Reason)

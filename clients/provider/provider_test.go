@@ -197,11 +197,16 @@ func TestAnswers(t *testing.T) {
 		"failure":    {provider.Failure("no"), nil, `"result":{"content":[{"type":"text","text":"no"}],"isError":true}`},
 		"error":      {provider.Result{}, errors.New("no"), `"result":{"content":[{"type":"text","text":"no"}],"isError":true}`},
 		"structured": {structured, nil, `"result":{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":1}}`},
-		"blocks": {provider.Blocks(provider.AudioContent("audio/wav", nil), provider.ResourceContent("a://b", "text/plain", "x")), nil,
-			`"result":{"content":[{"type":"audio","data":"","mimeType":"audio/wav"},{"type":"resource","resource":{"uri":"a://b","mimeType":"text/plain","text":"x"}}]}`},
+		"blocks": {
+			provider.Blocks(provider.AudioContent("audio/wav", nil), provider.ResourceContent("a://b", "text/plain", "x")), nil,
+			`"result":{"content":[{"type":"audio","data":"","mimeType":"audio/wav"},{"type":"resource","resource":{"uri":"a://b","mimeType":"text/plain","text":"x"}}]}`,
+		},
 		"meta": {provider.Result{Meta: json.RawMessage(`{"a":1}`)}, nil, `"result":{"content":[],"_meta":{"a":1}}`},
-		"protocol error": {provider.Result{}, &provider.Error{Code: -32000, Message: "<no>", Data: json.RawMessage(`{ "a":1}`)},
-			`"error":{"code":-32000,"message":"<no>","data":{ "a":1}}`},
+		"protocol error": {
+			provider.Result{},
+			&provider.Error{Code: -32000, Message: "<no>", Data: json.RawMessage(`{ "a":1}`)},
+			`"error":{"code":-32000,"message":"<no>","data":{ "a":1}}`,
+		},
 		"bad raw":     {provider.Result{Raw: json.RawMessage(`[]`)}, nil, `"error":{"code":-32603,"message":"the tool's result cannot be encoded"}`},
 		"bad content": {provider.Blocks(json.RawMessage(`{`)), nil, `"error":{"code":-32603,"message":"the tool's result cannot be encoded"}`},
 	} {

@@ -6,6 +6,7 @@ package providertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -23,7 +24,7 @@ const patience = 10 * time.Minute
 
 // Bridge accepts connections of providers. New makes one.
 type Bridge struct {
-	t     testing.TB
+	tb    testing.TB
 	pipes pipes
 	peers chan *Peer
 	http  *http.Client
@@ -33,9 +34,10 @@ type Bridge struct {
 }
 
 // New starts a bridge that ends with the test.
-func New(t testing.TB) *Bridge {
+func New(tb testing.TB) *Bridge {
+	tb.Helper()
 	b := &Bridge{
-		t:     t,
+		tb:    tb,
 		pipes: pipes{conns: make(chan net.Conn), closed: make(chan struct{})},
 		peers: make(chan *Peer),
 	}
@@ -45,10 +47,14 @@ func New(t testing.TB) *Bridge {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		server.Serve(&b.pipes)
+		if err := server.Serve(&b.pipes); !errors.Is(err, http.ErrServerClosed) {
+			tb.Errorf("serve: %v", err)
+		}
 	}()
-	t.Cleanup(func() {
-		server.Close()
+	tb.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			tb.Errorf("close: %v", err)
+		}
 		transport.CloseIdleConnections()
 		<-served
 	})
@@ -77,26 +83,26 @@ func (b *Bridge) accept(w http.ResponseWriter, r *http.Request) {
 	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"bridge.v1"}})
 	if err != nil {
-		b.t.Errorf("accept: %v", err)
+		b.tb.Errorf("accept: %v", err)
 		return
 	}
 	ws.SetReadLimit(-1)
 	select {
-	case b.peers <- &Peer{Header: r.Header, t: b.t, ws: ws}:
+	case b.peers <- &Peer{Header: r.Header, tb: b.tb, ws: ws}:
 	case <-b.pipes.closed:
-		ws.CloseNow()
+		cut(ws)
 	}
 }
 
 // Accept waits for the next connection.
 func (b *Bridge) Accept() *Peer {
-	b.t.Helper()
+	b.tb.Helper()
 	select {
 	case p := <-b.peers:
-		b.t.Cleanup(func() { p.ws.CloseNow() })
+		b.tb.Cleanup(p.Cut)
 		return p
 	case <-time.After(patience):
-		b.t.Fatal("no provider connected")
+		b.tb.Fatal("no provider connected")
 		return nil
 	}
 }
@@ -104,7 +110,7 @@ func (b *Bridge) Accept() *Peer {
 // Peer is one connection of a provider. It is for one goroutine.
 type Peer struct {
 	Header http.Header // of the upgrade request
-	t      testing.TB
+	tb     testing.TB
 	ws     *websocket.Conn
 }
 
@@ -150,16 +156,16 @@ type Fault struct {
 
 // Receive is the next message.
 func (p *Peer) Receive() Message {
-	p.t.Helper()
+	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	kind, frame, err := p.ws.Read(ctx)
 	if err != nil {
-		p.t.Fatalf("no message: %v", err)
+		p.tb.Fatalf("no message: %v", err)
 	}
 	var m Message
 	if err := json.Unmarshal(frame, &m); err != nil || kind != websocket.MessageText {
-		p.t.Fatalf("message %s: %v", frame, err)
+		p.tb.Fatalf("message %s: %v", frame, err)
 	}
 	m.Raw = frame
 	return m
@@ -167,10 +173,10 @@ func (p *Peer) Receive() Message {
 
 // Expect is the next message, which must be of a type.
 func (p *Peer) Expect(kind string) Message {
-	p.t.Helper()
+	p.tb.Helper()
 	m := p.Receive()
 	if m.Type != kind {
-		p.t.Fatalf("message %s, want type %q", m.Raw, kind)
+		p.tb.Fatalf("message %s, want type %q", m.Raw, kind)
 	}
 	return m
 }
@@ -178,36 +184,46 @@ func (p *Peer) Expect(kind string) Message {
 // Gone waits for the provider to leave and returns its close code, or -1 where
 // it just vanished.
 func (p *Peer) Gone() int {
-	p.t.Helper()
+	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, frame, err := p.ws.Read(ctx)
 	if err == nil || ctx.Err() != nil {
-		p.t.Fatalf("the provider is still there: %s %v", frame, err)
+		p.tb.Fatalf("the provider is still there: %s %v", frame, err)
 	}
 	return int(websocket.CloseStatus(err))
 }
 
 // Send writes a message.
 func (p *Peer) Send(message string) {
-	p.t.Helper()
+	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := p.ws.Write(ctx, websocket.MessageText, []byte(message)); err != nil {
-		p.t.Errorf("send: %v", err)
+		p.tb.Errorf("send: %v", err)
 	}
 }
 
 // Close ends the connection with a close code.
-func (p *Peer) Close(code int, reason string) { p.ws.Close(websocket.StatusCode(code), reason) }
+func (p *Peer) Close(code int, reason string) {
+	p.tb.Helper()
+	if err := p.ws.Close(websocket.StatusCode(code), reason); err != nil {
+		p.tb.Errorf("close: %v", err)
+	}
+}
 
 // Cut ends the connection without a word.
-func (p *Peer) Cut() { p.ws.CloseNow() }
+func (p *Peer) Cut() { cut(p.ws) }
+
+// cut closes a connection that may be closed already.
+func cut(ws *websocket.Conn) {
+	ws.CloseNow() //nolint:errcheck // its error says that it was
+}
 
 // Greet expects a hello and the tools, and acknowledges both as contract has
 // it. The resume token is "token-1".
 func (p *Peer) Greet() (hello, tools Message) {
-	p.t.Helper()
+	p.tb.Helper()
 	hello = p.Expect("hello")
 	p.Send(`{"type":"welcome","protocol":1,"bridge":"test","provider":"test","instance":"i","resume":"token-1","resumed":false,"pingSeconds":20,"limits":{"frameBytes":8388608}}`)
 	tools = p.Expect("registerTools")
@@ -218,7 +234,7 @@ func (p *Peer) Greet() (hello, tools Message) {
 // Call makes a call that wants progress and has a minute, and returns the
 // answer and the progress and log messages before it.
 func (p *Peer) Call(tool, arguments string) (answer Message, before []Message) {
-	p.t.Helper()
+	p.tb.Helper()
 	if arguments != "" {
 		arguments = `,"params":` + arguments
 	}
