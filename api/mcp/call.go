@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"errors"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -135,19 +134,14 @@ func derive(o *session.Offer) *derived {
 
 // inputSchema finds the schema in a definition that has been checked.
 func inputSchema(definition []byte) (input []byte) {
-	s, err := wire.NewScanner(definition, math.MaxInt)
-	if err == nil {
-		err = s.Object(func(name []byte) error {
-			v, err := s.Raw()
-			if string(name) == "inputSchema" {
-				input = v
-			}
-			return err
-		})
-	}
-	if err != nil {
-		return nil
-	}
+	s := wire.Reread(definition)
+	_ = s.Object(func(name []byte) error { // what has been checked has no errors
+		v, err := s.Raw()
+		if string(name) == "inputSchema" {
+			input = v
+		}
+		return err
+	})
 	return input
 }
 

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -54,17 +55,14 @@ var defaultLevel = int32(wire.LogLevel("info")) //nolint:gosec // 0 to 7
 func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string, c client) (*mcpSession, string) {
 	s := &mcpSession{handle: handle{
 		ID: rand.Text(), Bridge: bridge, Principal: principal, Version: version,
-		Name: c.name, Release: c.version, Begun: time.Now().Unix(),
+		Name: bytes.Clone(c.name), Release: bytes.Clone(c.version), // they outlive the request's memory
+		Begun: time.Now().Unix(),
 	}}
 	text, err := json.Marshal(s.handle)
 	if err != nil {
 		panic("mcp: " + err.Error()) // its raw members come from a checked message
 	}
 	sealed := e.cfg.Box.Seal(handlePurpose, text)
-	// The copy that is kept must not share the request's memory.
-	if err := json.Unmarshal(text, &s.handle); err != nil {
-		panic("mcp: " + err.Error())
-	}
 	s.level.Store(defaultLevel)
 	e.remember(sealed, s)
 	return s, sealed

@@ -142,17 +142,14 @@ func (m *message) callID() ([]byte, error) {
 }
 
 // elements returns the raw elements of an array member.
-func (m *message) elements(i, depth int) ([]json.RawMessage, error) {
+func (m *message) elements(i int) ([]json.RawMessage, error) {
 	raw := m.members[i]
 	if raw == nil || raw[0] != '[' {
 		return nil, fmt.Errorf("member %q must be an array", memberNames[i])
 	}
-	s, err := wire.NewScanner(raw, depth)
-	if err != nil {
-		return nil, err
-	}
+	s := wire.Reread(raw)
 	var all []json.RawMessage
-	err = s.Array(func() error {
+	err := s.Array(func() error {
 		e, err := s.Raw()
 		all = append(all, e)
 		return err

@@ -33,7 +33,7 @@ type rejection struct {
 
 func (c *conn) registerTools(m *message) error {
 	l := c.e.limits
-	elements, err := m.elements(mTools, l.MessageDepth)
+	elements, err := m.elements(mTools)
 	if err != nil {
 		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
 	}
@@ -64,7 +64,7 @@ func (c *conn) registerTools(m *message) error {
 }
 
 func (c *conn) unregisterTools(m *message) error {
-	elements, err := m.elements(mNames, c.e.limits.MessageDepth)
+	elements, err := m.elements(mNames)
 	if err != nil {
 		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
 	}

@@ -36,17 +36,14 @@ func readTool(raw json.RawMessage, l session.Limits) (t session.Tool, warnings [
 		return t, nil, &toolError{"bad_tool", "a tool must be an object"}
 	}
 	if len(raw) > l.ToolBytes {
-		t.Name = toolName(raw, l)
+		t.Name = toolName(raw)
 		return t, nil, &toolError{"too_large", fmt.Sprintf("the definition has %d bytes; at most %d are taken", len(raw), l.ToolBytes)}
 	}
 	raw = bytes.Clone(raw)
 	var cut [2]int // where timeoutSeconds stands, with the comma that goes with it
 	var input, output, timeout, description json.RawMessage
 	var last int // where the last member ended
-	s, err := wire.NewScanner(raw, l.MessageDepth)
-	if err != nil {
-		return t, nil, err
-	}
+	s := wire.Reread(raw)
 	known := wire.NewMembers("name", "inputSchema", "outputSchema", "timeoutSeconds", "description")
 	err = s.Object(func(name []byte) error {
 		i, err := known.Check(name)
@@ -127,12 +124,9 @@ func cutMember(t *session.Tool, raw []byte, cut [2]int) []byte {
 }
 
 // toolName finds the name of a definition that is otherwise not read.
-func toolName(raw []byte, l session.Limits) (name string) {
-	s, err := wire.NewScanner(raw, l.MessageDepth)
-	if err != nil {
-		return ""
-	}
-	_ = s.Object(func(member []byte) error { // a syntax error leaves the name unknown
+func toolName(raw []byte) (name string) {
+	s := wire.Reread(raw)
+	_ = s.Object(func(member []byte) error { // what has been checked has no errors
 		v, err := s.Raw()
 		if string(member) == "name" {
 			name, _ = wire.Text(v)

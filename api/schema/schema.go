@@ -27,10 +27,6 @@ type Schema struct{ compiled *jsonschema.Schema }
 // that is not known.
 var ErrUnsupported = errors.New("schema cannot be used for checking")
 
-// maxDepth is the nesting that values are read to; it is that of any message, so
-// that the limits of the edges decide.
-const maxDepth = 256
-
 // sealed is the loader of a schema's references: it has nothing.
 type sealed struct{}
 
@@ -55,9 +51,9 @@ func compilePattern(p string) (jsonschema.Regexp, error) {
 
 const location = "mem:///schema"
 
-// Compile compiles one raw schema, which is valid JSON. [ErrUnsupported] for one
-// that the bridge cannot use; any other error says what is wrong with the schema.
-// The Schema keeps raw's memory, which must not change.
+// Compile compiles one raw schema, which a wire.Scanner has checked.
+// [ErrUnsupported] for one that the bridge cannot use; any other error says what
+// is wrong with the schema. The Schema keeps raw's memory, which must not change.
 func Compile(raw json.RawMessage) (s *Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a bug of the library must not harm the bridge
@@ -91,7 +87,7 @@ func unsupported(err error) error {
 	return fmt.Errorf("%w: %s", ErrUnsupported, strings.ReplaceAll(err.Error(), location, ""))
 }
 
-// Validate checks a raw value, which is valid JSON; nil stands for {}. The error
+// Validate checks a raw value, which a wire.Scanner has checked; nil stands for {}. The error
 // names the path of the first faults and what was expected there; it holds no
 // part of the value but names of members.
 func (s *Schema) Validate(raw json.RawMessage) (err error) {
@@ -160,10 +156,7 @@ func pointer(path []string) string {
 // is used again, and a schema's definition never changes. So a payload of 100 KB
 // costs no copy.
 func value(raw json.RawMessage) (any, error) {
-	s, err := wire.NewScanner(raw, maxDepth)
-	if err != nil {
-		return nil, err
-	}
+	s := wire.Reread(raw)
 	return next(&s)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"unicode/utf8"
 )
 
@@ -47,10 +48,11 @@ var ErrUTF8 = errors.New("not valid UTF-8")
 // way, and hands out the values it is asked for as sub-slices of the text. The
 // values it passes over it only checks. After an error it must not be used.
 type Scanner struct {
-	data  []byte
-	pos   int
-	depth int
-	max   int
+	data    []byte
+	pos     int
+	depth   int
+	max     int
+	trusted bool
 }
 
 // NewScanner checks that data is UTF-8 and returns a Scanner at its start. Values
@@ -60,6 +62,12 @@ func NewScanner(data []byte, maxDepth int) (Scanner, error) {
 		return Scanner{}, ErrUTF8
 	}
 	return Scanner{data: data, max: maxDepth}, nil
+}
+
+// Reread returns a Scanner at the start of data that a Scanner has passed over
+// before: it does not check strings again, which is where the bytes are.
+func Reread(data []byte) Scanner {
+	return Scanner{data: data, max: math.MaxInt, trusted: true}
 }
 
 func (s *Scanner) fail(want string) error { return &SyntaxError{s.pos, want} }
@@ -279,21 +287,32 @@ const (
 	highs  = 0x8080808080808080
 	quotes = lows * '"'
 	slants = lows * '\\'
+	blanks = lows * ' '
 )
 
-// skipString passes over a string and tells whether it has escapes. Eight bytes
-// are looked at in one step: a payload is mostly long strings.
+// special has a byte's high bit set where that byte of x is a quote, a backslash
+// or below 0x20. False alarms come only behind a true one. The other bits mean
+// nothing.
+func special(x uint64) uint64 {
+	return (((x ^ quotes) - lows) | ((x ^ slants) - lows) | (x - blanks)) &^ x
+}
+
+// skipString passes over a string and tells whether it has escapes. A payload is
+// mostly long strings, so 32 bytes are looked at in one step.
 func (s *Scanner) skipString() (escaped bool, err error) {
 	s.pos++
+	if s.trusted {
+		return s.skipTrusted(), nil
+	}
 	for {
-		for s.pos+8 <= len(s.data) {
-			x := binary.LittleEndian.Uint64(s.data[s.pos:])
-			q, b := x^quotes, x^slants
-			// A byte's high bit is set where it is a quote, a backslash or below
-			// 0x20 (false alarms come only behind a true one).
-			if ((q-lows)&^q|(b-lows)&^b|(x-lows*0x20)&^x)&highs != 0 {
+		for b := s.data[s.pos:]; len(b) >= 32; b = b[32:] {
+			if (special(binary.LittleEndian.Uint64(b))|special(binary.LittleEndian.Uint64(b[8:]))|
+				special(binary.LittleEndian.Uint64(b[16:]))|special(binary.LittleEndian.Uint64(b[24:])))&highs != 0 {
 				break
 			}
+			s.pos += 32
+		}
+		for s.pos+8 <= len(s.data) && special(binary.LittleEndian.Uint64(s.data[s.pos:]))&highs == 0 {
 			s.pos += 8
 		}
 		if s.pos == len(s.data) {
@@ -312,6 +331,23 @@ func (s *Scanner) skipString() (escaped bool, err error) {
 			return escaped, s.fail("no control character")
 		default:
 			s.pos++
+		}
+	}
+}
+
+// skipTrusted passes over a string that has been checked: it only looks for the
+// quote that ends it.
+func (s *Scanner) skipTrusted() (escaped bool) {
+	for {
+		i := bytes.IndexByte(s.data[s.pos:], '"')
+		slants := 0
+		for slants < i && s.data[s.pos+i-1-slants] == '\\' {
+			slants++
+		}
+		escaped = escaped || slants > 0 || bytes.IndexByte(s.data[s.pos:s.pos+i], '\\') >= 0
+		s.pos += i + 1
+		if slants%2 == 0 {
+			return escaped
 		}
 	}
 }

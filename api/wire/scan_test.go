@@ -57,7 +57,14 @@ func FuzzScanner(f *testing.F) {
 		if (err == nil) != want {
 			t.Fatalf("scan(%q) = %v, want valid %v", data, err, want)
 		}
-		if err == nil && !bytes.Equal(raw, bytes.Trim(data, " \t\r\n")) {
+		if err != nil {
+			return
+		}
+		again := wire.Reread(raw)
+		if got, err := again.Raw(); err != nil || !bytes.Equal(got, raw) || again.End() != nil {
+			t.Fatalf("read again, %q is %q, %v", raw, got, err)
+		}
+		if !bytes.Equal(raw, bytes.Trim(data, " \t\r\n")) {
 			t.Fatalf("scan(%q) = %q", data, raw)
 		}
 	})
