@@ -23,6 +23,9 @@ type exchange struct {
 	stream *stream     // nil while the answer may still be plain JSON
 }
 
+// envelope is about what a response has around its result, in bytes.
+const envelope = 512
+
 const jsonType = "application/json"
 
 // begin starts a JSON-RPC response with the request's own id.
@@ -50,7 +53,11 @@ func (x *exchange) send(status int, message []byte) {
 // result sends a result that the bridge itself made: the members of an object,
 // without braces, in pieces. What the modern revision wants is added.
 func (x *exchange) result(pieces ...[]byte) {
-	buf := wire.NewBuffer()
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	buf := wire.NewBuffer(size + envelope)
 	b := append(x.begin(buf.B), `,"result":{`...)
 	for _, p := range pieces {
 		b = append(b, p...)
@@ -70,7 +77,7 @@ func (x *exchange) result(pieces ...[]byte) {
 // toolResult sends a provider's result: its own bytes, and behind them what the
 // modern revision wants and they lack.
 func (x *exchange) toolResult(r session.Result) {
-	buf := wire.NewBuffer()
+	buf := wire.NewBuffer(len(r.Raw) + envelope)
 	b := append(x.begin(buf.B), `,"result":`...)
 	raw := r.Raw
 	if x.modern {

@@ -90,9 +90,15 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.B
 		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
 		return
 	}
-	x := &exchange{e: e, w: w, r: r, bridge: bridge, body: wire.NewBuffer()}
-	if err := x.body.Fill(r.Body, r.ContentLength, e.limits.BodyBytes); err != nil {
-		x.body.Release()
+	x := &exchange{e: e, w: w, r: r, bridge: bridge}
+	err := wire.ErrTooLong
+	if r.ContentLength <= int64(e.limits.BodyBytes) {
+		x.body = wire.NewBuffer(int(r.ContentLength) + 1) // one more, so that the end is seen without growing
+		if err = x.body.Fill(r.Body, e.limits.BodyBytes); err != nil {
+			x.body.Release()
+		}
+	}
+	if err != nil {
 		if errors.Is(err, wire.ErrTooLong) {
 			w.Header().Set("Connection", "close") // the rest is not read
 			writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,

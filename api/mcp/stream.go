@@ -34,7 +34,7 @@ func open(w http.ResponseWriter, limit time.Duration) *stream {
 
 // event sends one message.
 func (s *stream) event(message []byte) {
-	buf := wire.NewBuffer()
+	buf := wire.NewBuffer(len(message) + 64)
 	b := append(buf.B, "event: message\ndata: "...)
 	start := len(b)
 	b = append(b, message...)

@@ -81,8 +81,8 @@ func (c *conn) read(grace *time.Timer) {
 			c.refuseClose(websocket.StatusUnsupportedData, "only text frames of JSON are taken")
 			break
 		}
-		buf := wire.NewBuffer()
-		if err = buf.Fill(r, -1, c.e.limits.FrameBytes); err != nil {
+		buf := wire.NewBuffer(0)
+		if err = buf.Fill(r, c.e.limits.FrameBytes); err != nil {
 			buf.Release()
 			if errors.Is(err, wire.ErrTooLong) {
 				c.refuseClose(websocket.StatusMessageTooBig, fmt.Sprintf("a message may have at most %d bytes", c.e.limits.FrameBytes))

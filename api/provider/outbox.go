@@ -101,8 +101,6 @@ func (o *outbox) start() {
 
 // write writes until the queue is empty.
 func (o *outbox) write() {
-	buf := wire.NewBuffer()
-	defer buf.Release()
 	for {
 		o.mu.Lock()
 		batch, cause := o.queue, o.closing
@@ -118,7 +116,7 @@ func (o *outbox) write() {
 		o.mu.Unlock()
 		done := 0
 		for i := range batch {
-			o.writeItem(&batch[i], buf)
+			o.writeItem(&batch[i])
 			done += batch[i].size
 			batch[i] = item{}
 		}
@@ -129,8 +127,13 @@ func (o *outbox) write() {
 	}
 }
 
-func (o *outbox) writeItem(i *item, buf *wire.Buffer) {
-	buf.B = buf.B[:0]
+func (o *outbox) writeItem(i *item) {
+	if i.raw != nil {
+		o.frame(i.raw)
+		return
+	}
+	buf := wire.NewBuffer(i.size)
+	defer buf.Release()
 	switch {
 	case i.deliver.Call != nil:
 		if !i.deliver.Claim() {
@@ -146,8 +149,6 @@ func (o *outbox) writeItem(i *item, buf *wire.Buffer) {
 		buf.B = append(buf.B, i.reason.String()...)
 		buf.B = append(buf.B, `"}`...)
 		o.frame(buf.B)
-	default:
-		o.frame(i.raw)
 	}
 }
 

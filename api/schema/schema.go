@@ -20,7 +20,10 @@ import (
 )
 
 // Schema is a compiled schema. It may be used by many at once.
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	compiled *jsonschema.Schema
+	quick    *quick // nil where it cannot help
+}
 
 // ErrUnsupported says that a schema may be valid, but is one that the bridge
 // cannot check arguments with: it refers to another document, or is of a dialect
@@ -29,6 +32,9 @@ var ErrUnsupported = errors.New("schema cannot be used for checking")
 
 // sealed is the loader of a schema's references: it has nothing.
 type sealed struct{}
+
+// errUnsure stops a quick check.
+var errUnsure = errors.New("unsure")
 
 var errSealed = errors.New("references to other documents are not followed")
 
@@ -75,7 +81,7 @@ func Compile(raw json.RawMessage) (s *Schema, err error) {
 	if err != nil {
 		return nil, unsupported(err)
 	}
-	return &Schema{compiled}, nil
+	return &Schema{compiled, newQuick(doc)}, nil
 }
 
 // unsupported tells a schema that breaks its own dialect's rules from one that
@@ -98,6 +104,9 @@ func (s *Schema) Validate(raw json.RawMessage) (err error) {
 	}()
 	var v any = map[string]any{}
 	if raw != nil {
+		if scanner := wire.Reread(raw); s.quick != nil && s.quick.fits(&scanner) {
+			return nil
+		}
 		if v, err = value(raw); err != nil {
 			return err
 		}
