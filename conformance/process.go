@@ -28,14 +28,14 @@ type process struct {
 	err    error
 }
 
-// start starts a child whose output goes to the file log. Whoever starts it
-// calls stop.
+// start starts a child whose output goes to the file log. It outlives ctx:
+// whoever starts it calls stop.
 func start(ctx context.Context, log, command string, args ...string) (*process, error) {
 	f, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &process{name: filepath.Base(command), log: log, cancel: cancel, ended: make(chan struct{})}
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Stdout, cmd.Stderr = f, f

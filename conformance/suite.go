@@ -106,7 +106,7 @@ func (s *suite) run(ctx context.Context, w io.Writer, url, revision, out string)
 	}
 	if failure != nil {
 		if _, ok := errors.AsType[*exec.ExitError](failure); !ok || ctx.Err() != nil {
-			return score{}, false, fmt.Errorf("conformance: the suite: %w", failure)
+			return score{}, false, fmt.Errorf("conformance: the suite was ended: %w", errors.Join(context.Cause(ctx), failure))
 		}
 	}
 	checked, err := readResults(results)

@@ -138,7 +138,7 @@ func (p *Provider) serve(ctx context.Context, l *link) error {
 	defer p.detach(l)
 	l.silent = time.AfterFunc(l.patience(), func() { l.cancel(errSilent) })
 	defer l.silent.Stop()
-	l.writing.Lock()                    // hello comes first, whatever is asked before it is out
+	l.writing.Lock() // hello comes first, whatever is asked before it is out
 	//nolint:contextcheck // handlers have a context of their own, which outlives the connection
 	go func() { l.ended <- l.read() }() // every way out of here receives from ended
 	l.send(p.cfg.hello(l.asked))
