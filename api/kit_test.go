@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -34,10 +34,49 @@ type world struct {
 	closed bool // authentication is on
 	change func(*api.Config)
 
+	piped bool // connections are pipes, for a synctest bubble
+
 	dir    *shard.Directory
 	server *api.Server
-	http   *httptest.Server
+	http   *http.Server
+	client *http.Client
+	base   string // http://host:port
+	served chan struct{}
 	log    *lockedBuffer
+}
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "127.0.0.1:80" }
+
+func (p *pipes) Addr() net.Addr { return pipeAddr{} }
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	mine, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return mine, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
 }
 
 // lockedBuffer collects a log.
@@ -72,6 +111,7 @@ func start(t testing.TB, options ...func(*world)) *world {
 
 func withLimits(l session.Limits) func(*world)    { return func(w *world) { w.limits = l } }
 func withStore(s store.Store) func(*world)        { return func(w *world) { w.store = s } }
+func inBubble(w *world)                           { w.piped = true }
 func withAuth(w *world)                           { w.closed = true }
 func withConfig(f func(*api.Config)) func(*world) { return func(w *world) { w.change = f } }
 
@@ -85,9 +125,18 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.http = httptest.NewUnstartedServer(nil)
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	var listener net.Listener
+	if w.piped {
+		p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		listener, transport.DialContext = p, p.dial
+	} else if listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.client = &http.Client{Transport: transport}
+	w.base = "http://" + listener.Addr().String()
 	cfg := api.Config{
-		Store: w.store, Directory: w.dir, PublicURL: "http://" + w.http.Listener.Addr().String(), Loopback: true,
+		Store: w.store, Directory: w.dir, PublicURL: w.base, Loopback: true,
 		Open: !w.closed, CompatRooms: true, Limits: w.limits, Version: "test", Log: log,
 	}
 	if w.change != nil {
@@ -97,8 +146,12 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.http.Config.Handler = w.server
-	w.http.Start()
+	w.http = &http.Server{Handler: w.server, ReadHeaderTimeout: 5 * time.Second}
+	w.served = make(chan struct{})
+	go func() {
+		defer close(w.served)
+		_ = w.http.Serve(listener)
+	}()
 }
 
 // end stops the server as a process that is told to stop does.
@@ -111,8 +164,9 @@ func (w *world) end() {
 	defer cancel()
 	w.dir.Close()
 	w.server.Close(ctx)
-	w.http.CloseClientConnections()
-	w.http.Close()
+	_ = w.http.Close()
+	<-w.served
+	w.client.CloseIdleConnections()
 	w.server = nil
 }
 
@@ -124,7 +178,7 @@ func (w *world) restart() {
 	w.begin()
 }
 
-func (w *world) url(path string) string      { return w.http.URL + path }
+func (w *world) url(path string) string      { return w.base + path }
 func (w *world) mcpURL(bridge string) string { return w.url("/b/" + bridge + "/mcp") }
 
 // answer is what came back over HTTP.
@@ -142,7 +196,7 @@ func (w *world) do(method, url, body string, headers ...string) answer {
 		w.t.Fatal(err)
 	}
 	setHeaders(r, headers)
-	resp, err := w.http.Client().Do(r)
+	resp, err := w.client.Do(r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -227,7 +281,7 @@ func (w *world) tryDial(path string, headers ...string) (*peer, error) {
 	for i := 0; i+1 < len(headers); i += 2 {
 		h.Set(headers[i], headers[i+1])
 	}
-	ws, resp, err := websocket.Dial(w.t.Context(), "ws"+strings.TrimPrefix(w.url(path), "http"), &websocket.DialOptions{HTTPHeader: h})
+	ws, resp, err := websocket.Dial(w.t.Context(), "ws"+strings.TrimPrefix(w.url(path), "http"), &websocket.DialOptions{HTTPHeader: h, HTTPClient: w.client})
 	if resp != nil && resp.Body != nil {
 		resp.Body.Close()
 	}
@@ -367,7 +421,7 @@ func (w *world) stream(method, url, body string, headers ...string) *events {
 		w.t.Fatal(err)
 	}
 	setHeaders(r, headers)
-	resp, err := w.http.Client().Do(r)
+	resp, err := w.client.Do(r)
 	if err != nil {
 		cancel()
 		w.t.Fatal(err)
