@@ -116,7 +116,7 @@ func decode(body []byte, depth int) (q request, _ *rpcError) {
 		case 2:
 			method = v
 		case 3:
-			if v != nil && v[0] != '[' { // JSON-RPC allows an array; MCP has none
+			if err == nil && string(v) != "null" { // JSON-RPC allows an array; MCP does not
 				return errParams
 			}
 		case 4, 5:
