@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -49,9 +51,11 @@ func small(f testing.TB) []byte {
 // likes, but returns.
 func FuzzPages(f *testing.F) {
 	file := small(f)
-	f.Add(uint16(2*minPage), []byte{0xff})
-	f.Add(uint16(3*minPage+10), []byte{0xff, 0xff})
-	f.Add(uint16(4*minPage+pageHead+8), []byte{2})
+	for page := range len(file) / minPage { // flags, count, overflow, and the fields of the first element
+		for _, field := range []int{8, 10, 12, pageHead, pageHead + 4, pageHead + 8, pageHead + 12} {
+			f.Add(uint16(page*minPage+field), []byte{0xff, 0xff, 0xff, 0x7f}) //nolint:gosec // a small file
+		}
+	}
 	f.Fuzz(func(_ *testing.T, at uint16, patch []byte) {
 		harmed := bytes.Clone(file)
 		copy(harmed[int(at)%len(harmed):], patch)
@@ -75,6 +79,61 @@ func TestTheCheckTellsEveryRecord(t *testing.T) {
 	})
 	if err != nil || seen != 41 {
 		t.Errorf("%d records seen, %v, want 41", seen, err)
+	}
+}
+
+// leaves are the offsets of the pages of the bucket "secrets", in the order of
+// their keys.
+func leaves(t *testing.T, file []byte) (at []int) {
+	t.Helper()
+	for page := 2 * minPage; page < len(file); page += minPage {
+		if native.Uint64(file[page:]) == uint64(page/minPage) && native.Uint16(file[page+8:]) == leafPage && lastKey(file[page:])[0] == 'k' { //nolint:gosec // positive
+			at = append(at, page)
+		}
+	}
+	slices.SortFunc(at, func(a, b int) int { return bytes.Compare(lastKey(file[a:]), lastKey(file[b:])) })
+	if len(at) < 3 {
+		t.Fatalf("%d leaves, want some", len(at))
+	}
+	return at
+}
+
+// lastKey is the key of a leaf's last element.
+func lastKey(page []byte) []byte {
+	at := pageHead + (int(native.Uint16(page[10:]))-1)*pageElement
+	from := at + int(native.Uint32(page[at+4:]))
+	return page[from : from+int(native.Uint32(page[at+8:]))]
+}
+
+func TestTheCheckFindsWhatBboltWouldFollow(t *testing.T) {
+	for name, harm := range map[string]func(file []byte) (want string){
+		"a key beyond the next page's": func(file []byte) string {
+			lastKey(file[leaves(t, file)[0]:])[1] = 0xff
+			return "out of order"
+		},
+		"a key before its page's": func(file []byte) string {
+			page := file[leaves(t, file)[1]:]
+			page[pageHead+int(native.Uint32(page[pageHead+4:]))+1] = 0
+			return "out of order"
+		},
+		"a used page in the list of free ones": func(file []byte) string {
+			meta, _ := currentMeta(bytes.NewReader(file), int64(len(file)))
+			list := file[meta.freelist*minPage:]
+			if native.Uint16(list[10:]) == 0 {
+				native.PutUint16(list[10:], 1)
+			}
+			native.PutUint64(list[pageHead:], uint64(leaves(t, file)[0]/minPage)) //nolint:gosec // positive
+			return "is used twice"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := small(t)
+			want := harm(file)
+			err := checkPages(bytes.NewReader(file), int64(len(file)), maxChecked, func(_, _, _ []byte) {})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("checkPages = %v, want %q", err, want)
+			}
+		})
 	}
 }
 

@@ -445,7 +445,7 @@ func nothingShared(t *testing.T, s store.Store) {
 			b[i] = '!'
 		}
 	}
-	b, r := bridge("b1"), registration("p", "x")
+	b, r := bridge("b1"), registration("p", "x", "y")
 	want(t, nil)(s.CreateBridge(t.Context(), epoch, b))
 	save(t, s, shard, epoch, session.Change{Bridge: "b1", Put: []session.Registration{r}})
 	minted := []byte("minted")
@@ -459,9 +459,10 @@ func nothingShared(t *testing.T, s store.Store) {
 		b, _ = s.Bridge(t.Context(), "b1")
 		same(t, bridge("b1"))(b, nil)
 		got, err := s.Load(t.Context(), "b1")
-		same(t, session.Snapshot{Registrations: []session.Registration{registration("p", "x")}})(got, err)
+		same(t, session.Snapshot{Registrations: []session.Registration{registration("p", "x", "y")}})(got, err)
 		r = got.Registrations[0]
-		_ = append(r.Tools[0].Definition, '!')
+		_ = append(r.Tools[0].Definition, '!') // not over its neighbour
+		same(t, tool("y"))(r.Tools[1], nil)
 		scribble(first)
 		first, err = s.Secret(t.Context(), "k", nil)
 		same(t, []byte("minted"))(first, err)
