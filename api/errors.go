@@ -38,6 +38,7 @@ var table = []row{
 	{ErrForbidden, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{store.ErrNotFound, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{session.ErrDeleted, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
+	{store.ErrConflict, wire.Fault{Name: "conflict", Status: 412, Message: "it was changed meanwhile"}},
 	{store.ErrExists, wire.Fault{Name: "exists", Status: 409, Message: "it exists already"}},
 
 	{session.ErrUnknownTool, wire.Fault{Name: "unknown_tool", Status: 404, Code: -32602}},
