@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,12 +53,8 @@ func (a *auth) bridge(r *http.Request, id session.BridgeID, kinds ...store.Token
 	if err != nil {
 		return "", err
 	}
-	if t.Bridge == id {
-		for _, k := range kinds {
-			if t.Kind == k {
-				return t.ID, nil
-			}
-		}
+	if t.Bridge == id && slices.Contains(kinds, t.Kind) {
+		return t.ID, nil
 	}
 	return "", ErrForbidden
 }

@@ -97,15 +97,15 @@ func cors(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
-	headers := corsHeaders
+	headers := []string{corsHeaders}
 	for name := range strings.SplitSeq(r.Header.Get("Access-Control-Request-Headers"), ",") {
 		// Their names are the tools' own, so they cannot be listed.
 		if name = strings.TrimSpace(name); len(name) < 128 && strings.HasPrefix(strings.ToLower(name), "mcp-param-") {
-			headers += ", " + name
+			headers = append(headers, name)
 		}
 	}
 	h.Set("Access-Control-Allow-Methods", corsMethods)
-	h.Set("Access-Control-Allow-Headers", headers)
+	h.Set("Access-Control-Allow-Headers", strings.Join(headers, ", "))
 	h.Set("Access-Control-Max-Age", "7200")
 	w.WriteHeader(http.StatusNoContent)
 	return true

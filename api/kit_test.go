@@ -110,7 +110,6 @@ func start(t testing.TB, options ...func(*world)) *world {
 }
 
 func withLimits(l session.Limits) func(*world)    { return func(w *world) { w.limits = l } }
-func withStore(s store.Store) func(*world)        { return func(w *world) { w.store = s } }
 func inBubble(w *world)                           { w.piped = true }
 func withAuth(w *world)                           { w.closed = true }
 func withConfig(f func(*api.Config)) func(*world) { return func(w *world) { w.change = f } }

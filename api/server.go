@@ -203,7 +203,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.Bridg
 		s.providers.Refuse(w, r, err)
 		return
 	}
-	s.providers.Accept(w, r, id, seed)
+	s.providers.Accept(w, r, id, seed) //nolint:contextcheck // the connection outlives the request
 }
 
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request, id session.BridgeID) {

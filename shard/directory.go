@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Directory, error) {
 	}
 	d.lost = make([]atomic.Bool, len(leases))
 	for _, l := range leases {
-		d.savers = append(d.savers, startSaver(cfg.Store, l, cfg.Log, d.fenced))
+		d.savers = append(d.savers, startSaver(cfg.Store, l, cfg.Log, d.fenced)) //nolint:contextcheck // what is dirty is saved even at the end
 	}
 	go d.sweep()
 	return d, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -172,12 +173,8 @@ func (v *saver) commit() error {
 func (v *saver) putBack(batch map[session.BridgeID]*dirt) {
 	for id, old := range batch {
 		if newer := v.dirty[id]; newer != nil {
-			for p, r := range newer.records {
-				old.records[p] = r
-			}
-			for s, seq := range newer.seqs {
-				old.seqs[s] = seq
-			}
+			maps.Copy(old.records, newer.records)
+			maps.Copy(old.seqs, newer.seqs)
 			old.revision = newer.revision
 		}
 		v.dirty[id] = old

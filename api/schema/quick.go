@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"mcpbridge/api/wire"
@@ -182,12 +183,7 @@ func (q *quick) fits(s *wire.Scanner) bool {
 func (q *quick) takes(kind uint8) bool { return q.kinds == 0 || q.kinds&kind != 0 }
 
 func (q *quick) listed(raw []byte) bool {
-	for _, e := range q.enum {
-		if string(raw) == e {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(q.enum, string(raw))
 }
 
 func (q *quick) object(s *wire.Scanner) bool {
