@@ -45,6 +45,7 @@ type Result struct {
 	Typed   bool     // the object has resultType
 	MetaAt  int      // where the members of its object _meta begin; 0 when it has none
 	Signed  bool     // _meta has a server's identity
+	Asks    bool     // resultType is input_required: it asks the client for something first
 	Buffer  Releaser // owner of Raw; may be nil. The receiver releases it once
 }
 
@@ -95,6 +96,13 @@ type CallMeta struct {
 	ClientVersion json.RawMessage // a JSON string
 	Traceparent   json.RawMessage // a JSON string
 	LogLevel      string          // least level that the client wants; empty for none asked
+	Capabilities  json.RawMessage // the client's capabilities, a JSON object
+}
+
+// Input is what the client answered to a Result that asked for something.
+type Input struct {
+	Responses json.RawMessage // a JSON object, or nil
+	State     json.RawMessage // what the provider wanted to see again, a JSON string; or nil
 }
 
 // Call is one tools/call from begin to its single Outcome. Its exported fields
@@ -103,6 +111,7 @@ type Call struct {
 	Tool      string          // the exposed name
 	Arguments json.RawMessage // one JSON value, or nil when the client sent none
 	Meta      CallMeta
+	Input     Input     // of a call that is made again with what was asked for
 	Deadline  time.Time // when the caller will abandon the call; shown to the provider
 	Events    bool      // the caller reads events; otherwise they are dropped
 

@@ -59,7 +59,7 @@ func (b *begin) apply(s *state) {
 
 // route gives a call to the newest instance that registered its tool, or ends it.
 func (s *state) route(c *Call, l *listed) {
-	size := len(c.Arguments) + 512
+	size := len(c.Arguments) + len(c.Input.Responses) + len(c.Input.State) + len(c.Meta.Capabilities) + 512
 	full := false
 	for _, i := range slices.Backward(l.provider.instances) {
 		if _, ok := i.tools[c.tool.Name]; !ok {

@@ -15,12 +15,14 @@ type exchange struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	bridge session.BridgeID
-	q      request
-	body   *wire.Buffer
-	kept   bool // the body's memory is still in use elsewhere
-	modern bool
-	mcp    *mcpSession // nil when stateless
-	stream *stream     // nil while the answer may still be plain JSON
+	// principal is who asks: an opaque name.
+	principal string
+	q         request
+	body      *wire.Buffer
+	kept      bool // the body's memory is still in use elsewhere
+	modern    bool
+	mcp       *mcpSession // nil when stateless
+	stream    *stream     // nil while the answer may still be plain JSON
 }
 
 // envelope is about what a response has around its result, in bytes.

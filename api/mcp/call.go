@@ -52,29 +52,50 @@ func (x *exchange) call() {
 			return
 		}
 	}
-	now := time.Now()
-	c := &session.Call{
-		Tool: x.q.name, Arguments: x.q.arguments, Deadline: now.Add(timeout), Events: accepts(x.r),
-		Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
+	input, bad := x.input()
+	if bad != nil {
+		x.fail(bad)
+		return
 	}
-	x.describe(c)
-	for {
-		err := s.Begin(c)
-		if err == nil {
-			break
-		}
-		if errors.Is(err, session.ErrStopped) {
-			s, err = x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
-		}
-		if err != nil {
-			x.failed(err)
+	p := newPulse(x)
+	for round := 0; ; round++ {
+		o := x.ask(s, p, timeout, input)
+		if o.Err != nil || !o.Result.Asks {
+			x.finish(o)
+			o.Result.Release()
 			return
 		}
+		again, next := x.asked(o.Result, p, round)
+		o.Result.Release()
+		if !again {
+			return
+		}
+		input = next
 	}
-	o := x.await(s, c, now)
-	x.finish(o)
-	o.Result.Release()
-	x.kept = !c.Settled()
+}
+
+// ask makes one call and waits for its outcome.
+func (x *exchange) ask(s *session.Session, p *pulse, timeout time.Duration, input session.Input) session.Outcome {
+	for {
+		now := time.Now()
+		c := &session.Call{
+			Tool: x.q.name, Arguments: x.q.arguments, Input: input, Deadline: now.Add(timeout), Events: accepts(x.r),
+			Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
+		}
+		x.describe(c)
+		err := s.Begin(c)
+		if err == nil {
+			o := x.await(s, c, p)
+			x.kept = x.kept || !c.Settled()
+			if !errors.Is(o.Err, session.ErrStopped) {
+				return o
+			}
+		}
+		// The session ended before it took the call: the next one may.
+		if s, err = x.e.cfg.Directory.Session(x.r.Context(), x.bridge); err != nil {
+			return session.Outcome{Err: err}
+		}
+	}
 }
 
 // describe tells the provider of the client.
@@ -84,8 +105,9 @@ func (x *exchange) describe(c *session.Call) {
 	case x.modern:
 		c.Meta.ClientName, c.Meta.ClientVersion = x.q.meta.client.name, x.q.meta.client.version
 		c.Meta.LogLevel, _ = wire.Text(x.q.meta.level)
+		c.Meta.Capabilities = x.q.meta.caps
 	case x.mcp != nil:
-		c.Meta.ClientName, c.Meta.ClientVersion = x.mcp.Name, x.mcp.Release
+		c.Meta.ClientName, c.Meta.ClientVersion, c.Meta.Capabilities = x.mcp.Name, x.mcp.Release, x.mcp.Caps
 	}
 }
 
@@ -184,7 +206,7 @@ func accepts(r *http.Request) bool {
 }
 
 // await waits for the call's outcome and passes on what comes before it.
-func (x *exchange) await(s *session.Session, c *session.Call, begun time.Time) session.Outcome {
+func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.Outcome {
 	var gone <-chan struct{} // a modern client that disconnects cancels; a legacy one does not
 	var cancelled <-chan struct{}
 	if x.modern {
@@ -194,8 +216,8 @@ func (x *exchange) await(s *session.Session, c *session.Call, begun time.Time) s
 		defer done()
 		cancelled = cancel
 	}
-	p := pulse{x: x, c: c, begun: begun, progressed: begun, spoke: begun}
-	timer := time.NewTimer(p.next(begun))
+	p.c = c
+	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
 	for {
 		select {

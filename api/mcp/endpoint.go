@@ -90,7 +90,7 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.B
 		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
 		return
 	}
-	x := &exchange{e: e, w: w, r: r, bridge: bridge}
+	x := &exchange{e: e, w: w, r: r, bridge: bridge, principal: principal}
 	err := wire.ErrTooLong
 	if r.ContentLength <= int64(e.limits.BodyBytes) {
 		x.body = wire.NewBuffer(int(r.ContentLength) + 1) // one more, so that the end is seen without growing
@@ -113,7 +113,7 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.B
 	if bad != nil {
 		x.fail(bad)
 	} else {
-		x.dispatch(principal)
+		x.dispatch()
 	}
 	if !x.kept {
 		x.body.Release()
@@ -130,7 +130,7 @@ func isJSON(contentType string) bool {
 // dispatch chooses the era of a request: it is modern when its _meta or its header
 // names a revision that is not one of the legacy four (MCP 2026-07-28 versioning,
 // "Backward Compatibility").
-func (x *exchange) dispatch(principal string) {
+func (x *exchange) dispatch() {
 	header := x.r.Header.Get("Mcp-Protocol-Version")
 	inMeta, _ := wire.Text(x.q.meta.version)
 	if x.q.meta.version != nil && !isLegacy(inMeta) || header != "" && !isLegacy(header) {
@@ -138,7 +138,7 @@ func (x *exchange) dispatch(principal string) {
 		x.serveModern(header)
 		return
 	}
-	x.serveLegacy(header, principal)
+	x.serveLegacy(header)
 }
 
 // refuse answers a request that never became an exchange.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 
@@ -9,13 +10,13 @@ import (
 
 // serveLegacy answers a message of the revisions up to 2025-11-25. Without a
 // session it is served statelessly, as 2025-03-26 allows.
-func (x *exchange) serveLegacy(header, principal string) {
+func (x *exchange) serveLegacy(header string) {
 	if x.q.method == "initialize" && x.q.id != nil {
-		x.initialize(principal)
+		x.initialize()
 		return
 	}
 	if text := x.r.Header.Get("Mcp-Session-Id"); text != "" {
-		s, err := x.e.session(x.r.Context(), text, x.bridge, principal)
+		s, err := x.e.session(x.r.Context(), text, x.bridge, x.principal)
 		if err != nil {
 			x.failed(err)
 			return
@@ -61,6 +62,9 @@ func clip(text string) string {
 
 // notified takes what wants no answer.
 func (x *exchange) notified() {
+	if x.q.answer && x.mcp != nil && x.q.id != nil {
+		x.mcp.answer(string(x.q.id), reply{bytes.Clone(x.q.result), bytes.Clone(x.q.err)})
+	}
 	if x.q.method == "notifications/cancelled" && x.mcp != nil && x.q.requestID != nil {
 		x.mcp.cancel(string(x.q.requestID))
 	}
@@ -71,14 +75,14 @@ func (x *exchange) notified() {
 // clients that keep it are not misled.
 const capabilities = `"capabilities":{"tools":{"listChanged":true},"logging":{}}`
 
-func (x *exchange) initialize(principal string) {
+func (x *exchange) initialize() {
 	// A client must not be told that a bridge is there when it is not.
 	if _, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge); err != nil {
 		x.failed(err)
 		return
 	}
 	version := negotiate(x.q.version)
-	_, text := x.e.newSession(x.bridge, principal, version, x.q.client)
+	_, text := x.e.newSession(x.bridge, x.principal, version, x.q.client, x.q.caps)
 	x.w.Header().Set("Mcp-Session-Id", text)
 	x.result([]byte(`"protocolVersion":"` + version + `",` + capabilities + `,"serverInfo":` + x.e.serverInfo()))
 }

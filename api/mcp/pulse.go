@@ -21,6 +21,11 @@ type pulse struct {
 	moving     bool      // progress has a value
 }
 
+func newPulse(x *exchange) *pulse {
+	now := time.Now()
+	return &pulse{x: x, begun: now, spoke: now, progressed: now}
+}
+
 // next is how long to wait until something is due.
 func (p *pulse) next(now time.Time) time.Duration {
 	due := p.c.Deadline

@@ -11,14 +11,15 @@ import (
 // JSON-RPC 2.0 and MCP error codes (JSON-RPC 2.0 section 5.1; MCP 2026-07-28
 // basic, "Error Codes").
 const (
-	codeParse          = -32700
-	codeInvalidRequest = -32600
-	codeUnknownMethod  = -32601
-	codeInvalidParams  = -32602
-	codeInternal       = -32603
-	codeHeaderMismatch = -32020
-	codeVersion        = -32022
-	codeCancelled      = -32800 // as the Language Server Protocol's RequestCancelled
+	codeParse             = -32700
+	codeInvalidRequest    = -32600
+	codeUnknownMethod     = -32601
+	codeInvalidParams     = -32602
+	codeInternal          = -32603
+	codeHeaderMismatch    = -32020
+	codeMissingCapability = -32021
+	codeVersion           = -32022
+	codeCancelled         = -32800 // as the Language Server Protocol's RequestCancelled
 )
 
 // request is one decoded message of a client. Raw members are sub-slices of the
@@ -27,6 +28,8 @@ type request struct {
 	id     json.RawMessage // a string or a number; nil for a notification
 	method string
 	answer bool // a response: result or error, no method
+	result json.RawMessage
+	err    json.RawMessage
 	params json.RawMessage
 
 	name      string
@@ -37,7 +40,10 @@ type request struct {
 	requestID json.RawMessage // of notifications/cancelled
 	version   string          // of initialize
 	client    client
+	caps      json.RawMessage // of initialize
 	listen    json.RawMessage // params.notifications
+	responses json.RawMessage // params.inputResponses
+	state     json.RawMessage // params.requestState
 
 	meta meta
 }
@@ -119,8 +125,10 @@ func decode(body []byte, depth int) (q request, _ *rpcError) {
 			if err == nil && string(v) != "null" { // JSON-RPC allows an array; MCP does not
 				return errParams
 			}
-		case 4, 5:
-			q.answer = true
+		case 4:
+			q.answer, q.result = true, v
+		case 5:
+			q.answer, q.err = true, v
 		}
 		return err
 	})
@@ -230,6 +238,12 @@ func (q *request) readParams(s *wire.Scanner) error {
 			q.version, _ = wire.Text(v)
 		case "notifications":
 			q.listen = v
+		case "capabilities":
+			q.caps = v
+		case "inputResponses":
+			q.responses = v
+		case "requestState":
+			q.state = v
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,10 +27,15 @@ type handle struct {
 	Version   string           `json:"v"`           // negotiated revision
 	Name      json.RawMessage  `json:"n,omitempty"` // client's name, a JSON string
 	Release   json.RawMessage  `json:"r,omitempty"` // client's version, a JSON string
+	Caps      json.RawMessage  `json:"c,omitempty"` // client's capabilities, an object
 	Begun     int64            `json:"t"`           // Unix seconds
 }
 
 const handlePurpose = "mcp-session"
+
+// maxCaps is the longest list of capabilities that a handle holds, in bytes. A
+// client that declares more counts as one that declares none.
+const maxCaps = 1024
 
 // sessionLife is how long after initialize a session's handle is valid.
 const sessionLife = 30 * 24 * time.Hour
@@ -44,6 +50,8 @@ type mcpSession struct {
 
 	mu     sync.Mutex
 	calls  map[string]chan struct{} // in flight, by the client's raw id; closed to cancel
+	asked  map[string]chan reply    // requests of ours to the client, by raw id
+	asks   uint64                   // how many there were
 	stream chan struct{}            // closed when a newer GET takes over; nil without one
 	ended  bool
 }
@@ -52,11 +60,14 @@ type mcpSession struct {
 var defaultLevel = int32(wire.LogLevel("info")) //nolint:gosec // 0 to 7
 
 // newSession makes a session and its handle's text.
-func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string, c client) (*mcpSession, string) {
+func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string, c client, caps json.RawMessage) (*mcpSession, string) {
+	if len(caps) > maxCaps || len(caps) > 0 && caps[0] != '{' {
+		caps = nil
+	}
 	s := &mcpSession{handle: handle{
 		ID: rand.Text(), Bridge: bridge, Principal: principal, Version: version,
 		Name: bytes.Clone(c.name), Release: bytes.Clone(c.version), // they outlive the request's memory
-		Begun: time.Now().Unix(),
+		Caps: bytes.Clone(caps), Begun: time.Now().Unix(),
 	}}
 	text, err := json.Marshal(s.handle)
 	if err != nil {
@@ -143,6 +154,38 @@ func (s *mcpSession) cancel(id string) {
 	}
 }
 
+// reply is a client's answer to a request of ours: a result, or an error.
+type reply struct{ result, err json.RawMessage }
+
+// ask notes a request of ours, under an id that the session has not used.
+func (s *mcpSession) ask() (id string, answer chan reply, done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asks++
+	id = `"bridge-` + strconv.FormatUint(s.asks, 10) + `"`
+	if s.asked == nil {
+		s.asked = map[string]chan reply{}
+	}
+	answer = make(chan reply, 1)
+	s.asked[id] = answer
+	return id, answer, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.asked, id)
+	}
+}
+
+// answer hands a client's answer to whoever asked. One that nobody waits for is
+// dropped.
+func (s *mcpSession) answer(id string, r reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.asked[id]; ok {
+		delete(s.asked, id)
+		c <- r
+	}
+}
+
 // takeStream makes the caller the session's one GET stream. The channel is closed
 // when another takes over, or the session ends. False when it has ended.
 func (s *mcpSession) takeStream() (chan struct{}, bool) {
@@ -180,7 +223,7 @@ func (s *mcpSession) end() {
 func (s *mcpSession) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stream != nil || len(s.calls) > 0
+	return s.stream != nil || len(s.calls) > 0 || len(s.asked) > 0
 }
 
 // janitorRound is how often sessions that nobody uses are let go from memory;

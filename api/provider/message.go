@@ -107,6 +107,7 @@ func readResult(s *wire.Scanner, frame []byte) (json.RawMessage, session.Result,
 			r.IsError = string(v) == "true"
 		case "resultType":
 			r.Typed = true
+			r.Asks = string(v) == `"input_required"`
 		}
 		return err
 	})

@@ -174,6 +174,12 @@ func appendCall(b []byte, c *session.Call, now time.Time) []byte {
 	} else {
 		b = append(b, c.Arguments...)
 	}
+	if c.Input.Responses != nil {
+		b = append(append(b, `,"inputResponses":`...), c.Input.Responses...)
+	}
+	if c.Input.State != nil {
+		b = append(append(b, `,"requestState":`...), c.Input.State...)
+	}
 	b = append(b, `,"meta":{"deadlineMs":`...)
 	b = strconv.AppendInt(b, max(0, c.Deadline.Sub(now).Milliseconds()), 10)
 	if c.Meta.Progress {
@@ -185,6 +191,9 @@ func appendCall(b []byte, c *session.Call, now time.Time) []byte {
 			b = append(append(b, `,"version":`...), c.Meta.ClientVersion...)
 		}
 		b = append(b, '}')
+	}
+	if c.Meta.Capabilities != nil {
+		b = append(append(b, `,"clientCapabilities":`...), c.Meta.Capabilities...)
 	}
 	if c.Meta.Traceparent != nil {
 		b = append(append(b, `,"traceparent":`...), c.Meta.Traceparent...)
