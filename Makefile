@@ -90,6 +90,7 @@ vuln: ## look for known vulnerabilities: make vuln VULNDB=dir (an offline copy o
 
 .PHONY: cover
 cover: deps ## write cover.html and print the total coverage
+	@mkdir -p bin
 	$(GO) test -coverpkg=./... -coverprofile=bin/cover.out $(PKGS)
 	$(GO) tool cover -html=bin/cover.out -o bin/cover.html
 	@$(GO) tool cover -func=bin/cover.out | tail -1
@@ -99,8 +100,8 @@ conformance: build deps ## run the MCP conformance suite against the binary
 	$(GO) run ./conformance
 
 .PHONY: e2e
-e2e: build deps ## run the end-to-end tests alone, uncached
-	$(GO) test -count=1 ./e2e/...
+e2e: build deps smoke ## run the end-to-end tests alone, uncached
+	$(GO) test -count=1 ./cmd/... $(if $(wildcard e2e/*.go),./e2e/...)
 
 .PHONY: smoke
 smoke: build ## start the built binary, call a tool through it, stop it
