@@ -42,9 +42,8 @@ type Call struct {
 
 	// Guarded by provider.mu.
 	cancel context.CancelCauseFunc
-	link   *link  // where the answer goes; nil while the connection is lost
-	resume string // of the lost connection: whoever resumes it still waits
-	ended  bool   // answered, cancelled or forgotten
+	link   *link // where the answer goes; nil while the connection is lost
+	ended  bool  // answered, cancelled or forgotten
 }
 
 // Bind decodes the arguments into v, like json.Unmarshal. Absent arguments are

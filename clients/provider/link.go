@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -56,7 +55,7 @@ type link struct {
 	failed chan error    // cap 1: why writing failed
 	work   chan struct{} // cap 1: serve has something to do
 
-	writing sync.Mutex // held over a write: one message at a time
+	writing chan struct{} // cap 1: full during a write, so that messages go out one at a time
 
 	ping   time.Duration // the reader's own
 	silent *time.Timer   // reset by the reader whenever something arrives
@@ -92,13 +91,14 @@ func (p *Provider) dial(ctx context.Context, first bool) (*link, error) {
 	}
 	ws.SetReadLimit(readLimit)
 	l := &link{
-		p:      p,
-		ws:     ws,
-		asked:  asked,
-		ended:  make(chan error, 1),
-		failed: make(chan error, 1),
-		work:   make(chan struct{}, 1),
-		ping:   defaultPing,
+		p:       p,
+		ws:      ws,
+		asked:   asked,
+		ended:   make(chan error, 1),
+		failed:  make(chan error, 1),
+		work:    make(chan struct{}, 1),
+		writing: make(chan struct{}, 1),
+		ping:    defaultPing,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return l, nil
@@ -138,11 +138,11 @@ func (p *Provider) serve(ctx context.Context, l *link) error {
 	defer p.detach(l)
 	l.silent = time.AfterFunc(l.patience(), func() { l.cancel(errSilent) })
 	defer l.silent.Stop()
-	l.writing.Lock() // hello comes first, whatever is asked before it is out
+	l.writing <- struct{}{} // hello comes first, whatever is asked before it is out
 	//nolint:contextcheck // handlers have a context of their own, which outlives the connection
 	go func() { l.ended <- l.read() }() // every way out of here receives from ended
 	l.send(p.cfg.hello(l.asked))
-	l.writing.Unlock()
+	<-l.writing
 	p.attach(l)
 	l.poke()
 	var grace <-chan time.Time
@@ -272,9 +272,9 @@ func (l *link) push(frame []byte) {
 
 // write sends one message. An error ends the connection by way of serve.
 func (l *link) write(frame []byte) {
-	l.writing.Lock()
-	defer l.writing.Unlock()
+	l.writing <- struct{}{}
 	l.send(frame)
+	<-l.writing
 }
 
 // send is write for who holds writing.

@@ -68,10 +68,9 @@ type outcome struct {
 
 // answer is the message that ended a call, until it surely arrived.
 type answer struct {
-	frame  []byte
-	at     time.Time
-	link   *link  // where it was written; nil while the connection is lost
-	resume string // of the lost connection
+	frame []byte
+	at    time.Time
+	link  *link // where it was written; nil while the connection is lost
 }
 
 // Run is New and Provider.Run in one.
@@ -376,7 +375,7 @@ func (p *Provider) finish(c *Call, frame []byte) {
 		frame = answerFrame(c.id, Failure("The result was not sent: "+big.Error()+"."), nil)
 	}
 	l := c.link
-	p.answers = append(p.answers, &answer{frame: frame, at: time.Now(), link: l, resume: c.resume})
+	p.answers = append(p.answers, &answer{frame: frame, at: time.Now(), link: l})
 	lost := p.prune()
 	if l != nil {
 		l.answering++
@@ -461,11 +460,11 @@ func (p *Provider) welcome(l *link, m *message) {
 func (p *Provider) resumeOn(l *link, m *message) (dropped int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept := func(resume string) bool { return m.Resumed && l.asked != "" && resume == l.asked }
+	kept := m.Resumed && l.asked != ""
 	for id, c := range p.calls {
 		switch {
 		case c.link != nil:
-		case kept(c.resume):
+		case kept:
 			c.link = l
 		default:
 			c.stop(ErrForgotten)
@@ -476,7 +475,7 @@ func (p *Provider) resumeOn(l *link, m *message) (dropped int) {
 		switch {
 		case a.link != nil:
 			return false
-		case kept(a.resume):
+		case kept:
 			a.link = l
 			l.push(a.frame)
 			return false
@@ -504,7 +503,7 @@ func (p *Provider) detach(l *link) {
 		switch {
 		case c.link != l:
 		case l.resume != "":
-			c.link, c.resume = nil, l.resume
+			c.link = nil
 		default:
 			c.stop(ErrForgotten)
 			delete(p.calls, id)
@@ -512,7 +511,7 @@ func (p *Provider) detach(l *link) {
 	}
 	p.answers = slices.DeleteFunc(p.answers, func(a *answer) bool {
 		if a.link == l {
-			a.link, a.resume = nil, l.resume
+			a.link = nil
 			return l.resume == ""
 		}
 		return false

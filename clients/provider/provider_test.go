@@ -360,6 +360,15 @@ func TestCancelEndsTheHandlerWithoutAnAnswer(t *testing.T) {
 		}
 		peer.Send(`{"type":"ping"}`)
 		peer.Expect("pong") // and no toolResult before it
+
+		peer.Cut() // nor is one kept for later
+		peer = r.bridge.Accept()
+		peer.Expect("hello")
+		peer.Expect("registerTools")
+		peer.Send(welcome("token-2", true))
+		synctest.Wait()
+		peer.Send(`{"type":"ping"}`)
+		peer.Expect("pong")
 	})
 }
 
@@ -748,6 +757,35 @@ func TestSilentBridgeIsDropped(t *testing.T) {
 	})
 }
 
+func TestBridgeThatNeverSpeaksIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil, echo())
+		from := time.Now()
+		peer := r.bridge.Accept()
+		peer.Expect("hello")
+		peer.Expect("registerTools")
+		r.bridge.Accept().Greet()
+		if took := time.Since(from); took < 50*time.Second || took > 51*time.Second {
+			t.Errorf("back after %v of silence, want 50 s and a little", took)
+		}
+	})
+}
+
+func TestHelloComesFirstEvenWhereACallIsFaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil, echo())
+		peer := r.bridge.Accept()
+		peer.Send(`{"type":"callTool","callId":"1","name":"echo"}`)
+		synctest.Wait() // the provider has read it, and its hello is not read yet
+		peer.Expect("hello")
+		for range 2 { // in either order
+			if m := peer.Receive(); m.Type != "toolResult" && m.Type != "registerTools" {
+				t.Errorf("message %s", m.Raw)
+			}
+		}
+	})
+}
+
 func TestReconnectIsHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tool, began, release := blocker()
@@ -770,6 +808,30 @@ func TestReconnectIsHonoured(t *testing.T) {
 		r.bridge.Accept().Greet()
 		if took := time.Since(from); took < 20*time.Second || took > 24*time.Second {
 			t.Errorf("back after %v, want 20 s and a little", took)
+		}
+	})
+}
+
+func TestReconnectWaitsForAnAnswerToBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tool, began, release := blocker()
+		r := start(t, nil, tool)
+		peer := r.bridge.Accept()
+		peer.Greet()
+		peer.Send(`{"type":"callTool","callId":"1","name":"block"}`)
+		peer.Send(`{"type":"callTool","callId":"2","name":"block"}`)
+		<-began
+		<-began
+		peer.Send(`{"type":"reconnect","afterMs":0}`)
+		release <- "done"
+		synctest.Wait()
+		for _, id := range []string{"1", "2"} { // whichever still runs: nothing runs any more
+			peer.Send(`{"type":"cancelCall","callId":"` + id + `"}`)
+		}
+		<-time.After(7 * time.Second) // in the bubble: the bridge is slow to read
+		peer.Expect("toolResult")
+		if code := peer.Gone(); code != 1001 {
+			t.Errorf("close code = %d", code)
 		}
 	})
 }
