@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -99,8 +100,8 @@ func (s *Server) routes() chi.Router {
 		writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "this path does not take that method"})
 	})
 
-	r.HandleFunc("/b/{bridge}/mcp", s.onBridge(s.serveMCP))
-	r.HandleFunc("/b/{bridge}/mcp/", s.onBridge(s.serveMCP))
+	// /b/{bridge}/mcp, with or without a slash behind it, is served before the router
+	// sees it (mcpPath): routing cost a tenth of a small call.
 	r.Get("/b/{bridge}/provider", s.onBridge(s.serveProvider))
 	r.Get("/b/{bridge}/health", s.onBridge(s.serveHealth))
 
@@ -137,7 +138,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusForbidden, map[string]string{"error": "the Origin or Host of the request is not allowed"})
 		return
 	}
+	if id, ok := mcpPath(r.URL.Path); ok {
+		s.serveMCP(w, r, id)
+		return
+	}
 	s.router.ServeHTTP(w, r)
+}
+
+// mcpPath is the bridge of an MCP URL's path.
+func mcpPath(path string) (session.BridgeID, bool) {
+	id, ok := strings.CutPrefix(path, "/b/")
+	if !ok {
+		return "", false
+	}
+	if id, ok = strings.CutSuffix(strings.TrimSuffix(id, "/"), "/mcp"); !ok || strings.Contains(id, "/") {
+		return "", false
+	}
+	return session.BridgeID(id), true
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {

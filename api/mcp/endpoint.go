@@ -81,6 +81,9 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, bridge session.
 	}
 }
 
+// exchanges are used again: each is most of a kilobyte.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
 func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" {
 		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "bodies are taken without Content-Encoding only")
@@ -90,7 +93,12 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.B
 		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
 		return
 	}
-	x := &exchange{e: e, w: w, r: r, bridge: bridge, principal: principal}
+	x, _ := exchanges.Get().(*exchange)
+	*x = exchange{e: e, w: w, r: r, bridge: bridge, principal: principal}
+	defer func() {
+		*x = exchange{} // so that it holds nobody's memory
+		exchanges.Put(x)
+	}()
 	err := wire.ErrTooLong
 	if r.ContentLength <= int64(e.limits.BodyBytes) {
 		x.body = wire.NewBuffer(int(r.ContentLength) + 1) // one more, so that the end is seen without growing
