@@ -29,6 +29,15 @@ type Call struct {
 	Deadline time.Time
 	// Client is who calls; zero if the bridge did not say.
 	Client Client
+	// Capabilities is the client's capabilities, a JSON object of MCP's; nil if
+	// the bridge did not say.
+	Capabilities json.RawMessage
+	// Responses are the client's answers to an earlier result of [Ask], by the
+	// keys used there; nil on a call that follows none. Each is what MCP defines
+	// as the result of its request, unchecked.
+	Responses map[string]json.RawMessage
+	// State is the state that the earlier result gave; may be empty.
+	State string
 	// Traceparent is the W3C trace context of the call; may be empty.
 	Traceparent string
 	// LogLevel is the lowest level of log message that the client asked for; may

@@ -290,6 +290,9 @@ func (p *Provider) begin(l *link, m *message) {
 	c := &Call{
 		Name:          m.Name,
 		Client:        m.Meta.Client,
+		Capabilities:  m.Meta.ClientCapabilities,
+		Responses:     m.InputResponses,
+		State:         m.RequestState,
 		Traceparent:   m.Meta.Traceparent,
 		LogLevel:      m.Meta.LogLevel,
 		WantsProgress: m.Meta.Progress,

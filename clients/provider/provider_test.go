@@ -293,6 +293,41 @@ func TestMetaReachesTheHandler(t *testing.T) {
 	})
 }
 
+func TestAskedClientsAnswersReachTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil, provider.Tool{Name: "tool", Handle: func(_ context.Context, c *provider.Call) (provider.Result, error) {
+			if c.Responses == nil {
+				return provider.Ask("round <1>", map[string]provider.Request{
+					"who":       provider.Elicit("Who?", json.RawMessage(`{ "type":"object" }`)),
+					"a \"key\"": provider.Sample("Say <hi>", 50),
+					"where":     provider.Roots(),
+				}), nil
+			}
+			return provider.Text(c.State + string(c.Responses["who"]) + string(c.Capabilities)), nil
+		}})
+		peer := r.bridge.Accept()
+		peer.Greet()
+		answer, _ := peer.Call("tool", "{}")
+		want := `{"resultType":"input_required","inputRequests":{` +
+			`"a \"key\"":{"method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"text","text":"Say <hi>"}}],"maxTokens":50}},` +
+			`"where":{"method":"roots/list","params":{}},` +
+			`"who":{"method":"elicitation/create","params":{"message":"Who?","requestedSchema":{ "type":"object" }}}},"requestState":"round <1>"}`
+		if string(answer.Result) != want {
+			t.Errorf("asked with %s\nwant       %s", answer.Result, want)
+		}
+		peer.Send(`{"type":"callTool","callId":"2","name":"tool","params":{},"inputResponses":{"who":{"action": "accept"}},"requestState":"s","meta":{"clientCapabilities":{"roots":{}}}}`)
+		if got := peer.Expect("toolResult"); !strings.Contains(string(got.Result), `"s{\"action\": \"accept\"}{\"roots\":{}}"`) {
+			t.Errorf("answer = %s", got.Raw)
+		}
+		for _, responses := range []string{`null`, `7`, `[]`} {
+			peer.Send(`{"type":"callTool","callId":"3","name":"tool","inputResponses":` + responses + `,"requestState":5}`)
+			if got := peer.Expect("toolResult"); string(got.Result) != want {
+				t.Errorf("with %s: %s", responses, got.Raw)
+			}
+		}
+	})
+}
+
 func TestProgressAndLogReachTheBridgeBeforeTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nil, provider.Tool{Name: "tool", Handle: func(_ context.Context, c *provider.Call) (provider.Result, error) {

@@ -20,9 +20,8 @@ func (o *object) raw(name string, value []byte) {
 	} else {
 		*o = append(*o, ',')
 	}
-	*o = append(*o, '"')
-	*o = append(*o, name...)
-	*o = append(*o, '"', ':')
+	*o = append(*o, quote(name)...)
+	*o = append(*o, ':')
 	*o = append(*o, value...)
 }
 
@@ -108,13 +107,16 @@ type message struct {
 	Name   string          `json:"name"`
 	Params json.RawMessage `json:"params"`
 	Meta   struct {
-		DeadlineMs  float64 `json:"deadlineMs"`
-		Progress    bool    `json:"progress"`
-		Client      Client  `json:"client"`
-		Traceparent string  `json:"traceparent"`
-		LogLevel    string  `json:"logLevel"`
+		DeadlineMs         float64         `json:"deadlineMs"`
+		Progress           bool            `json:"progress"`
+		Client             Client          `json:"client"`
+		ClientCapabilities json.RawMessage `json:"clientCapabilities"`
+		Traceparent        string          `json:"traceparent"`
+		LogLevel           string          `json:"logLevel"`
 	} `json:"meta"`
-	Reason word `json:"reason"`
+	InputResponses map[string]json.RawMessage `json:"inputResponses"`
+	RequestState   string                     `json:"requestState"`
+	Reason         word                       `json:"reason"`
 
 	// welcome
 	Bridge      string  `json:"bridge"`

@@ -19,10 +19,6 @@ import (
 // pause is the time between the notifications of a fixture.
 const pause = 50 * time.Millisecond
 
-// codeMissingCapability is MCP's code for a client capability that a request
-// needs and did not declare.
-const codeMissingCapability = -32021
-
 // fixtures is the provider, and the one tool that comes and goes.
 type fixtures struct {
 	*provider.Provider
@@ -83,16 +79,6 @@ func (f *fixtures) tools() []provider.Tool {
 			Handle: logOnce,
 		},
 		{
-			Name: "test_streaming_elicitation", Title: "Elicitation",
-			Description: "Would ask the user if it could: over bridge.v1 a provider cannot, and it says so.",
-			Handle:      returns(provider.Text("This provider cannot ask the user, so it went on without an answer.")),
-		},
-		{
-			Name: "test_missing_capability", Title: "Missing capability",
-			Description: "Needs the client's sampling, which no client can declare to a provider over bridge.v1.",
-			Handle:      missingCapability,
-		},
-		{
 			Name: "test_trigger_tool_change", Title: "Change of tools", Description: "Adds or removes the tool test_visiting_tool.",
 			Handle: f.change,
 		},
@@ -111,6 +97,7 @@ func (f *fixtures) tools() []provider.Tool {
 			Handle:      returnsArguments,
 		},
 	}
+	tools = append(tools, inputTools()...)
 	if f.visitor {
 		tools = append(tools, provider.Tool{
 			Name: "test_visiting_tool", Title: "Visitor", Description: "Comes and goes with test_trigger_tool_change.",
@@ -184,14 +171,6 @@ func logging(ctx context.Context, call *provider.Call) (provider.Result, error) 
 func logOnce(_ context.Context, call *provider.Call) (provider.Result, error) {
 	call.Log("info", "", "Tool execution started")
 	return provider.Text("Logged one message."), nil
-}
-
-func missingCapability(context.Context, *provider.Call) (provider.Result, error) {
-	return provider.Result{}, &provider.Error{
-		Code:    codeMissingCapability,
-		Message: "the client did not declare sampling",
-		Data:    map[string]any{"requiredCapabilities": map[string]any{"sampling": struct{}{}}},
-	}
 }
 
 func slow(ctx context.Context, _ *provider.Call) (provider.Result, error) {

@@ -3,9 +3,9 @@
 // offer over dialect bridge.v1.
 //
 // Its answers are genuine: the tools do what the suite's fixtures are described
-// to do, and know nothing of the checks. What needs more than tools (resources,
-// prompts, completion, sampling, elicitation) is not offered, and listed in the
-// expected-failures files beside this folder.
+// to do, and know nothing of the checks. What needs resources, prompts or
+// completion is not offered, and listed in the expected-failures files beside
+// this folder.
 package main
 
 import (
