@@ -1,0 +1,27 @@
+// @modelcontextprotocol/sdk 1.x over Streamable HTTP: node sdk1.mjs URL
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { drive, tell, watchedFetch } from './drive.mjs';
+
+const transport = new StreamableHTTPClientTransport(new URL(process.argv[2]), { fetch: watchedFetch });
+const client = new Client(
+  { name: 'sdk1', version: '1' },
+  { listChanged: { tools: { autoRefresh: false, onChanged: () => tell({ event: 'changed' }) } } },
+);
+client.onerror = error => tell({ event: 'error', error: String(error) });
+
+await drive({
+  async connect() {
+    await client.connect(transport);
+    return { ...client.getServerVersion(), revision: transport.protocolVersion, session: transport.sessionId };
+  },
+  async list() {
+    return (await client.listTools()).tools;
+  },
+  async call({ id, tool, arguments: args }) {
+    return client.callTool({ name: tool, arguments: args }, undefined, {
+      onprogress: report => tell({ event: 'progress', id, ...report }),
+    });
+  },
+  close: () => client.close(),
+});
