@@ -60,8 +60,17 @@ fuzz: ## fuzz every target for T (default 30s each): make fuzz T=5m
 	done
 
 .PHONY: bench
-bench: ## run the benchmarks into bench-COMMIT.txt: make bench COUNT=10
+bench: ## run the benchmarks into bench-COMMIT.txt, and the load where its harness is: make bench COUNT=10
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PKGS) | tee bench-$(shell git rev-parse --short HEAD 2>/dev/null || echo local).txt
+	$(if $(BENCH),$(MAKE) load)
+
+# The load harness, where its sources are: make load BENCH=dir.
+BENCH ?= $(wildcard ../shared/bench)
+
+.PHONY: load
+load: build ## load the binary and the floor in one run, print the tables: make load BENCH=dir D=4s R=3
+	@[[ -n "$(BENCH)" ]] || { echo 'load: give the folder of the load harness: make load BENCH=dir' >&2; exit 1; }
+	.ci/load bin/mcpbridge '$(BENCH)' $(or $(D),4s) $(or $(R),3)
 
 .PHONY: bench-cmp
 bench-cmp: ## compare two benchmark files: make bench-cmp OLD=bench-a.txt NEW=bench-b.txt

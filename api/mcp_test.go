@@ -427,8 +427,12 @@ func TestProvidersOwnErrorsPassWithTheirData(t *testing.T) {
 			t.Errorf("code %d: %d %s\nwant %s", code, a.status, a.body, wantBody)
 		}
 	}
-	go func() { w.post("b", callBody("1", "a", "{}")) }()
+	got := make(chan answer, 1)
+	go func() { got <- w.post("b", callBody("1", "a", "{}")) }()
 	f := p.want("callTool")
 	p.send(`{"type":"toolResult","callId":"` + f.CallID + `"}`)
 	p.want("error")
+	if a := <-got; !strings.Contains(a.body, `"code":-32603`) {
+		t.Errorf("a result that is none: %s", a.body)
+	}
 }
