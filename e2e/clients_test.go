@@ -184,8 +184,8 @@ func TestForeignClientsWorkAndOutliveAKill(t *testing.T) {
 			t.Parallel()
 			s := serve(t, "--open")
 			j := &journey{t: t, server: s, seen: newSightings(), library: lib, arrived: make(chan struct{}, 1)}
-			j.provider = s.provide("b", "", greet("greet"), steps(j.arrived))
-			j.client = lib.client(t, s.mcpURL("b"), j.seen)
+			j.provider = s.provide("home", "", greet("greet"), steps(j.arrived))
+			j.client = lib.client(t, s.mcpURL("home"), j.seen)
 			j.connect()
 			j.list("greet", "steps")
 			j.greet()
@@ -224,7 +224,7 @@ func (j *journey) connect() {
 // stream waits until the client is told of changes.
 func (j *journey) stream() {
 	j.t.Helper()
-	j.server.until("b", "the client's stream", func(h health) bool { return h.Streams == 1 })
+	j.server.until("home", "the client's stream", func(h health) bool { return h.Streams == 1 })
 }
 
 // list checks that the client sees these tools, the first of which is greet.
@@ -357,7 +357,7 @@ func (j *journey) restart() {
 		j.t.Errorf("revision %s has the session %q", j.revision, j.session)
 	}
 	j.server.restart()
-	j.server.until("b", "the provider's return", func(h health) bool { return len(h.Providers) == 1 && h.Providers[0].Connected })
+	j.server.until("home", "the provider's return", func(h health) bool { return len(h.Providers) == 1 && h.Providers[0].Connected })
 	j.greet()
 	j.list("greet", "steps", "wave")
 
@@ -389,7 +389,7 @@ func (j *journey) changeAfterRestart() {
 	case never:
 		j.set("greet", "steps", "wave", "bow")
 		j.find("bow")
-		if h := j.server.health("b"); h.Streams != 0 || len(j.seen.changed) != 0 {
+		if h := j.server.health("home"); h.Streams != 0 || len(j.seen.changed) != 0 {
 			j.t.Errorf("%d streams and %d changes: the library has learnt to listen again", h.Streams, len(j.seen.changed))
 		}
 		return

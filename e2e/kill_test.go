@@ -250,14 +250,14 @@ func listAll(s *server) map[string]toolset {
 func TestKilledServerKnowsItsProvidersAgain(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--open")
-	s.provide("b", "", greet("greet"), greet("wave"))
-	before := s.tools("b")
+	s.provide("home", "", greet("greet"), greet("wave"))
+	before := s.tools("home")
 	s.restart()
-	if after := s.tools("b"); fmt.Sprintf("%s", after) != fmt.Sprintf("%s", before) {
+	if after := s.tools("home"); fmt.Sprintf("%s", after) != fmt.Sprintf("%s", before) {
 		t.Errorf("before the kill\n%s\nafter it\n%s", before, after)
 	}
-	s.until("b", "the provider's return", func(h health) bool { return len(h.Providers) == 1 && h.Providers[0].Connected })
-	a := s.do(http.MethodPost, "/b/b/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wave","arguments":{"name":"you"}}}`)
+	s.until("home", "the provider's return", func(h health) bool { return len(h.Providers) == 1 && h.Providers[0].Connected })
+	a := s.do(http.MethodPost, "/b/home/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wave","arguments":{"name":"you"}}}`)
 	if a.status != http.StatusOK || !strings.Contains(a.body, "Hello, you!") {
 		t.Errorf("call: %d %s", a.status, a.body)
 	}

@@ -66,6 +66,7 @@ type process struct {
 	stdin          io.WriteCloser
 	stdout, stderr *screen
 	ended          chan struct{} // closed when it has ended and all it wrote is here
+	seen           bool          // the test has looked at all it wrote
 }
 
 // start runs the binary beside the test, which it does not outlive.
@@ -98,7 +99,7 @@ func startProgram(t testing.TB, tee io.Writer, program string, args ...string) *
 		text := p.stderr.String()
 		if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") || strings.Contains(text, "goroutine ") {
 			t.Errorf("the child crashed:\n%s", text)
-		} else if t.Failed() {
+		} else if t.Failed() && !p.seen {
 			t.Logf("%s wrote:\n%s", strings.Join(cmd.Args[1:], " "), text)
 		}
 	})
@@ -178,6 +179,7 @@ func run(t testing.TB, args ...string) outcome {
 
 func (p *process) outcome() outcome {
 	p.t.Helper()
+	p.seen = true
 	return outcome{p.wait(), p.stdout.String(), p.stderr.String()}
 }
 

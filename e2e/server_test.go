@@ -153,9 +153,9 @@ type health struct {
 	}
 }
 
-func (s *server) health(bridge string) health {
+func (s *server) health(bridge string, headers ...string) health {
 	s.t.Helper()
-	a := s.do(http.MethodGet, "/b/"+bridge+"/health", "")
+	a := s.do(http.MethodGet, "/b/"+bridge+"/health", "", headers...)
 	var h health
 	if err := json.Unmarshal([]byte(a.body), &h); err != nil || a.status != http.StatusOK {
 		s.t.Fatalf("health: %d %s", a.status, a.body)
@@ -164,13 +164,13 @@ func (s *server) health(bridge string) health {
 }
 
 // until asks a bridge for its health again and again until it is as wanted.
-func (s *server) until(bridge, what string, ok func(health) bool) {
+func (s *server) until(bridge, what string, ok func(health) bool, headers ...string) {
 	s.t.Helper()
 	ctx := patient(s.t)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		h := s.health(bridge)
+		h := s.health(bridge, headers...)
 		if ok(h) {
 			return
 		}
