@@ -41,8 +41,12 @@ func TestUnreachableServerIsOneSentence(t *testing.T) {
 	t.Parallel()
 	nobody := "http://" + reserve(t)
 	for _, args := range [][]string{
-		{"tools", "b"}, {"call", "b", "t"},
-		{"bridge", "list"}, {"bridge", "show", "b"}, {"bridge", "create"}, {"bridge", "delete", "b"},
+		{"tools", "b"},
+		{"call", "b", "t"},
+		{"bridge", "list"},
+		{"bridge", "show", "b"},
+		{"bridge", "create"},
+		{"bridge", "delete", "b"},
 	} {
 		run(t, append(args, "--server", nobody)...).want(t, 1, ``, `mcpbridge: (?:b: )?cannot reach `+nobody+`[^\n]*\n`)
 	}

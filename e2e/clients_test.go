@@ -126,20 +126,21 @@ type library struct {
 	revision string // the newest that it and the bridge speak
 	hears    int    // changes after a restart
 	client   func(t testing.TB, url string, seen *sightings) mcpClient
+	needs    func() error // what must be installed first; may be nil
 }
 
 // hasSession tells whether the revision has sessions.
 func (l library) hasSession() bool { return l.revision < "2026-07-28" }
 
 var libraries = map[string]library{
-	"go-sdk":                {"2026-07-28", never, goSDK("")},
-	"go-sdk 2025-11-25":     {"2025-11-25", byItself, goSDK("2025-11-25")},
-	"go-sdk 2025-06-18":     {"2025-06-18", byItself, goSDK("2025-06-18")},
-	"mcp-go":                {"2026-07-28", whenAsked, mcpGo(false)},
-	"mcp-go legacy":         {"2025-11-25", byItself, mcpGo(true)},
-	"typescript-sdk 1":      {"2025-11-25", byItself, script("sdk1.mjs")},
-	"typescript-sdk 2":      {"2025-11-25", byItself, script("client2.mjs", "legacy")},
-	"typescript-sdk 2 auto": {"2026-07-28", whenAsked, script("client2.mjs", "auto")},
+	"go-sdk":                {"2026-07-28", never, goSDK(""), nil},
+	"go-sdk 2025-11-25":     {"2025-11-25", byItself, goSDK("2025-11-25"), nil},
+	"go-sdk 2025-06-18":     {"2025-06-18", byItself, goSDK("2025-06-18"), nil},
+	"mcp-go":                {"2026-07-28", whenAsked, mcpGo(false), nil},
+	"mcp-go legacy":         {"2025-11-25", byItself, mcpGo(true), nil},
+	"typescript-sdk 1":      {"2025-11-25", byItself, script("sdk1.mjs"), packages},
+	"typescript-sdk 2":      {"2025-11-25", byItself, script("client2.mjs", "legacy"), packages},
+	"typescript-sdk 2 auto": {"2026-07-28", whenAsked, script("client2.mjs", "auto"), packages},
 }
 
 // greetSchema is one that every library shows whole. mcp-go drops "$schema".
@@ -182,6 +183,11 @@ func TestForeignClientsWorkAndOutliveAKill(t *testing.T) {
 	for name, lib := range libraries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if lib.needs != nil {
+				if err := lib.needs(); err != nil {
+					t.Fatal(err)
+				}
+			}
 			s := serve(t, "--open")
 			j := &journey{t: t, server: s, seen: newSightings(), library: lib, arrived: make(chan struct{}, 1)}
 			j.provider = s.provide("home", "", greet("greet"), steps(j.arrived))

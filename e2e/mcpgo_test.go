@@ -28,7 +28,7 @@ func mcpGo(legacy bool) func(testing.TB, string, *sightings) mcpClient {
 			transport.WithHTTPLogger(slog.New(slog.DiscardHandler)),
 		}
 		if legacy {
-			options = append(options, transport.WithContinuousListening())
+			options = append(options, transport.WithContinuousListening()) //nolint:staticcheck // deprecated, and used by all who need a stream with sessions
 		}
 		inner, err := client.NewStreamableHttpClient(url, options...)
 		if err != nil {

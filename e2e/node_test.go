@@ -78,9 +78,6 @@ type line struct {
 func script(name string, args ...string) func(testing.TB, string, *sightings) mcpClient {
 	return func(t testing.TB, url string, seen *sightings) mcpClient {
 		t.Helper()
-		if err := packages(); err != nil {
-			t.Fatalf("the JavaScript clients: %v", err)
-		}
 		path, err := filepath.Abs(filepath.Join("clients", name))
 		if err != nil {
 			t.Fatal(err)
