@@ -66,6 +66,17 @@ func (c *conn) attachNamed() error {
 	return c.attach(session.Hello{Provider: c.named, Retain: -1, Adopt: true}, false)
 }
 
+// attached sees to it that the connection is an instance.
+func (c *conn) attached(m *message) error {
+	c.mu.Lock()
+	inst := c.inst
+	c.mu.Unlock()
+	if inst != nil {
+		return nil
+	}
+	return aside(func(*message) error { return c.attachNamed() }, m)
+}
+
 // read reads until the connection ends.
 func (c *conn) read(grace *time.Timer) {
 	first := true
@@ -195,9 +206,9 @@ func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
 		if !first {
 			return false, &problem{code: "bad_hello", message: "hello must be the first message", of: m.kind, close: closeBadHello}
 		}
-		return false, c.hello(&m)
+		return false, aside(c.hello, &m)
 	}
-	if err := c.attachNamed(); err != nil {
+	if err := c.attached(&m); err != nil {
 		return false, c.unattached(err)
 	}
 	switch m.kind {
@@ -206,9 +217,9 @@ func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
 	case "toolError":
 		return false, c.toolError(&m)
 	case "registerTools":
-		return false, c.registerTools(&m)
+		return false, aside(c.registerTools, &m)
 	case "unregisterTools":
-		return false, c.unregisterTools(&m)
+		return false, aside(c.unregisterTools, &m)
 	case "progress":
 		return false, c.progress(&m)
 	case "log":
@@ -228,6 +239,14 @@ func (c *conn) unattached(err error) error {
 		f.Close = int(closeFlood)
 	}
 	return &problem{code: f.Name, message: f.Message, close: websocket.StatusCode(f.Close)}
+}
+
+// aside handles a rare message on another stack. The reader's own then stays small:
+// an idle provider holds it, and Go shrinks stacks only as it collects garbage.
+func aside(handle func(*message) error, m *message) error {
+	done := make(chan error, 1)
+	go func() { done <- handle(m) }()
+	return <-done
 }
 
 func clip(s string) string { return s[:min(len(s), 40)] }

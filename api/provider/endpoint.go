@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -120,8 +122,27 @@ func (e *Endpoint) Refuse(w http.ResponseWriter, r *http.Request, cause error) {
 	e.wg.Go(func() { _ = ws.Close(websocket.StatusCode(f.Close), closeReason(f.Message)) })
 }
 
+// Sizes of a connection's buffers, in bytes: net/http's are 4 KiB each, which
+// thousands of idle providers would hold. What is longer passes them by.
+const (
+	readBuffer  = 512
+	writeBuffer = 1024
+)
+
+// slim is a ResponseWriter whose hijacked connection has small buffers.
+type slim struct{ http.ResponseWriter }
+
+// Hijack implements [http.Hijacker].
+func (s slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	if err != nil || rw.Reader.Buffered() > 0 { // what the peer sent early must not be lost
+		return conn, rw, err
+	}
+	return conn, bufio.NewReadWriter(bufio.NewReaderSize(conn, readBuffer), bufio.NewWriterSize(conn, writeBuffer)), nil
+}
+
 func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+	ws, err := websocket.Accept(slim{w}, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol},
 		InsecureSkipVerify: true, // Origin has been checked, by rules of our own
 		CompressionMode:    websocket.CompressionDisabled,

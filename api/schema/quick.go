@@ -38,16 +38,28 @@ var kindNames = map[string]uint8{
 	"integer": isInteger, "boolean": isBoolean, "null": isNull,
 }
 
-// annotations are keywords that never refuse a value (JSON Schema 2020-12
-// validation, section 9, and core, sections 8.1 and 8.3).
-var annotations = map[string]bool{
-	"title": true, "description": true, "default": true, "examples": true, "deprecated": true,
-	"readOnly": true, "writeOnly": true, "$comment": true,
+// annotation tells whether a keyword never refuses a value, and is given as it must
+// be (JSON Schema 2020-12 validation, section 9, and core, section 8.3).
+func annotation(keyword string, v any) (ok bool) {
+	switch keyword {
+	case "title", "description", "$comment":
+		_, ok = v.(string)
+	case "deprecated", "readOnly", "writeOnly":
+		_, ok = v.(bool)
+	case "examples":
+		_, ok = v.([]any)
+	case "default":
+		ok = true
+	default:
+		ok = strings.HasPrefix(keyword, "x-")
+	}
+	return ok
 }
 
 const dialect202012 = "https://json-schema.org/draft/2020-12/schema"
 
-// newQuick reads a decoded schema; nil when it says more than a quick can check.
+// newQuick reads a decoded schema; nil when it says more than a quick can check, or
+// says it wrongly: one that has a quick keeps the rules of its dialect.
 func newQuick(doc any) *quick {
 	if doc == true {
 		return &quick{}
@@ -92,7 +104,7 @@ func (q *quick) keyword(keyword string, v any) (ok bool) {
 		q.required = make(map[string]uint64, len(names))
 		for i, n := range names {
 			name, ok := n.(string)
-			if !ok {
+			if !ok || q.required[name] != 0 {
 				return false
 			}
 			q.required[name] = 1 << i
@@ -109,7 +121,7 @@ func (q *quick) keyword(keyword string, v any) (ok bool) {
 	case "enum":
 		return q.readEnum(v)
 	default:
-		return annotations[keyword] || strings.HasPrefix(keyword, "x-")
+		return annotation(keyword, v)
 	}
 }
 
@@ -120,7 +132,7 @@ func kinds(v any) (all uint8, ok bool) {
 	}
 	for _, k := range list {
 		name, _ := k.(string)
-		if kindNames[name] == 0 {
+		if kindNames[name] == 0 || all&kindNames[name] != 0 {
 			return 0, false
 		}
 		all |= kindNames[name]

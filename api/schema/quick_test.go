@@ -15,6 +15,8 @@ func FuzzQuickOnlyAgrees(f *testing.F) {
 		{`{"type":"array","items":{"type":"boolean","description":"d"}}`, `[true,false]`},
 		{`{"type":"object","properties":{"a":true,"b":{"minimum":3}}}`, `{"b":1}`},
 		{`{"type":"integer"}`, `1.0`},
+		{`{"title":1,"description":"d","examples":[1],"default":{},"readOnly":true,"$comment":"c"}`, `1`},
+		{`{"type":["string","string"],"required":["a","a"]}`, `"x"`},
 		{`{"required":["a","a","b"],"properties":{"a":{"type":"number"}}}`, `{"a":1,"b":2,"a":"x"}`},
 	} {
 		f.Add(seed[0], seed[1])
@@ -29,6 +31,9 @@ func FuzzQuickOnlyAgrees(f *testing.F) {
 		s, err := Compile([]byte(schema))
 		if err != nil || s.quick == nil {
 			return
+		}
+		if s.library() == nil {
+			t.Fatalf("schema %s has a quick check, but breaks its dialect's rules", schema)
 		}
 		scanner := wire.Reread([]byte(value))
 		if !s.quick.fits(&scanner) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -19,10 +20,14 @@ import (
 	"mcpbridge/api/wire"
 )
 
-// Schema is a compiled schema. It may be used by many at once.
+// Schema is a schema that values can be checked against. It may be used by many at
+// once. Where the quick check is enough, which is most of the time, the library's
+// form of it, some kilobytes, is made only for a value that may be refused.
 type Schema struct {
-	compiled *jsonschema.Schema
+	raw      json.RawMessage
 	quick    *quick // nil where it cannot help
+	once     sync.Once
+	compiled *jsonschema.Schema
 }
 
 // ErrUnsupported says that a schema may be valid, but is one that the bridge
@@ -57,19 +62,27 @@ func compilePattern(p string) (jsonschema.Regexp, error) {
 
 const location = "mem:///schema"
 
-// Compile compiles one raw schema, which a wire.Scanner has checked.
-// [ErrUnsupported] for one that the bridge cannot use; any other error says what
-// is wrong with the schema. The Schema keeps raw's memory, which must not change.
-func Compile(raw json.RawMessage) (s *Schema, err error) {
+// Compile checks one raw schema, which a wire.Scanner has checked as JSON.
+// [ErrUnsupported] for one that the bridge cannot use; any other error says what is
+// wrong with the schema. The Schema keeps raw's memory, which must not change.
+func Compile(raw json.RawMessage) (*Schema, error) {
+	doc, err := value(raw)
+	if err != nil {
+		return nil, err
+	}
+	if q := newQuick(doc); q != nil {
+		return &Schema{raw: raw, quick: q}, nil
+	}
+	compiled, err := compile(doc)
+	return &Schema{raw: raw, compiled: compiled}, err
+}
+
+func compile(doc any) (s *jsonschema.Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a bug of the library must not harm the bridge
 			s, err = nil, fmt.Errorf("%w: %v", ErrUnsupported, r)
 		}
 	}()
-	doc, err := value(raw)
-	if err != nil {
-		return nil, err
-	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(sealed{})
@@ -77,11 +90,22 @@ func Compile(raw json.RawMessage) (s *Schema, err error) {
 	if err := c.AddResource(location, doc); err != nil {
 		return nil, unsupported(err)
 	}
-	compiled, err := c.Compile(location)
-	if err != nil {
+	if s, err = c.Compile(location); err != nil {
 		return nil, unsupported(err)
 	}
-	return &Schema{compiled, newQuick(doc)}, nil
+	return s, nil
+}
+
+// library is the library's form of the schema; nil for one that it cannot compile.
+func (s *Schema) library() *jsonschema.Schema {
+	s.once.Do(func() {
+		if s.compiled == nil {
+			if doc, err := value(s.raw); err == nil {
+				s.compiled, _ = compile(doc) // what it cannot compile is not checked
+			}
+		}
+	})
+	return s.compiled
 }
 
 // unsupported tells a schema that breaks its own dialect's rules from one that
@@ -111,7 +135,10 @@ func (s *Schema) Validate(raw json.RawMessage) (err error) {
 			return err
 		}
 	}
-	return describe(s.compiled.Validate(v), "at ")
+	if library := s.library(); library != nil {
+		return describe(library.Validate(v), "at ")
+	}
+	return nil
 }
 
 // maxFaults is how many faults one error names.

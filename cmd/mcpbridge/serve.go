@@ -93,6 +93,11 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 	// never resident, makes it wait.
 	headroom := make([]byte, 16<<20)
 	defer runtime.KeepAlive(headroom)
+	trimming, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var trimmed sync.WaitGroup
+	trimmed.Go(func() { trim(trimming, dir.Stats()) })
+	defer trimmed.Wait()
+	defer stop()
 	return c.serve(ctx, p, listener, handler, log)
 }
 
