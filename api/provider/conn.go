@@ -194,8 +194,12 @@ func (c *conn) complain(err error) bool {
 
 // handle takes one frame. With keep, buf now belongs to a call's result.
 func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
-	m, err := decode(buf.B, c.e.limits.MessageDepth)
-	if err != nil {
+	m, _ := messages.Get().(*message)
+	defer func() {
+		*m = message{} // so that it holds nobody's memory
+		messages.Put(m)
+	}()
+	if err := m.decode(buf.B, c.e.limits.MessageDepth); err != nil {
 		code := "bad_message"
 		if _, deep := errors.AsType[*wire.DepthError](err); deep {
 			code = "too_deep"
@@ -206,24 +210,24 @@ func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
 		if !first {
 			return false, &problem{code: "bad_hello", message: "hello must be the first message", of: m.kind, close: closeBadHello}
 		}
-		return false, aside(c.hello, &m)
+		return false, aside(c.hello, m)
 	}
-	if err := c.attached(&m); err != nil {
+	if err := c.attached(m); err != nil {
 		return false, c.unattached(err)
 	}
 	switch m.kind {
 	case "toolResult":
-		return c.toolResult(&m, buf)
+		return c.toolResult(m, buf)
 	case "toolError":
-		return false, c.toolError(&m)
+		return false, c.toolError(m)
 	case "registerTools":
-		return false, aside(c.registerTools, &m)
+		return false, aside(c.registerTools, m)
 	case "unregisterTools":
-		return false, aside(c.unregisterTools, &m)
+		return false, aside(c.unregisterTools, m)
 	case "progress":
-		return false, c.progress(&m)
+		return false, c.progress(m)
 	case "log":
-		return false, c.log(&m)
+		return false, c.log(m)
 	case "pong":
 		return false, nil
 	default:

@@ -2,7 +2,9 @@ package provider
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
@@ -47,13 +49,16 @@ const (
 	mRetain
 )
 
-// decode reads a frame's envelope and checks the whole frame's syntax, visiting
-// each byte once.
-func decode(frame []byte, depth int) (message, error) {
-	var m message
+// messages are used again. They are no locals of the reader's: its stack should
+// stay small.
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+// decode reads a frame's envelope into an empty message and checks the whole frame's
+// syntax, visiting each byte once.
+func (m *message) decode(frame []byte, depth int) error {
 	s, err := wire.NewScanner(frame, depth)
 	if err != nil {
-		return m, err
+		return err
 	}
 	members := wire.NewMembers(memberNames[:]...)
 	err = s.Object(func(name []byte) error {
@@ -62,7 +67,8 @@ func decode(frame []byte, depth int) (message, error) {
 			return err
 		}
 		if i == mResult && s.Kind() == '{' {
-			m.members[mResult], m.result, err = readResult(&s, frame)
+			m.result, err = readResult(&s, frame)
+			m.members[mResult] = m.result.Raw
 			return err
 		}
 		v, err := s.Raw()
@@ -72,16 +78,27 @@ func decode(frame []byte, depth int) (message, error) {
 		return err
 	})
 	if err != nil {
-		return m, err
+		return err
 	}
 	if err := s.End(); err != nil {
-		return m, err
+		return err
 	}
 	var ok bool
-	if m.kind, ok = wire.Text(m.members[mType]); !ok {
-		return m, fmt.Errorf(`member "type" must be a string`)
+	if m.kind, ok = kindOf(m.members[mType]); !ok {
+		return errors.New(`member "type" must be a string`)
 	}
-	return m, nil
+	return nil
+}
+
+// kindOf returns a type's name without allocating for the common ones.
+func kindOf(raw json.RawMessage) (string, bool) {
+	switch string(raw) {
+	case `"toolResult"`:
+		return "toolResult", true
+	case `"pong"`:
+		return "pong", true
+	}
+	return wire.Text(raw)
 }
 
 // metaServerInfo is the key of a server's identity in a result's _meta (MCP
@@ -89,10 +106,9 @@ func decode(frame []byte, depth int) (message, error) {
 const metaServerInfo = "io.modelcontextprotocol/serverInfo"
 
 // readResult passes over a tool result and notes what an edge may have to add.
-func readResult(s *wire.Scanner, frame []byte) (json.RawMessage, session.Result, error) {
-	var r session.Result
+func readResult(s *wire.Scanner, frame []byte) (r session.Result, err error) {
 	start := s.Offset()
-	err := s.Object(func(name []byte) error {
+	err = s.Object(func(name []byte) error {
 		if string(name) == "_meta" && s.Kind() == '{' {
 			r.MetaAt = s.Offset() - start + 1
 			return s.Object(func(name []byte) error {
@@ -112,7 +128,7 @@ func readResult(s *wire.Scanner, frame []byte) (json.RawMessage, session.Result,
 		return err
 	})
 	r.Raw = frame[start:s.Offset():s.Offset()]
-	return r.Raw, r, err
+	return r, err
 }
 
 // text returns a string member; empty when absent. An error when it is something

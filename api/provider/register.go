@@ -56,7 +56,7 @@ func (c *conn) registerTools(m *message) error {
 		tools = append(tools, t)
 		warnings[t.Name] = warned
 	}
-	ack := func(r session.Registered) { c.acknowledge(answer, warnings, r, m.kind) }
+	ack := func(r session.Registered) { c.acknowledge(answer, warnings, r, "registerTools") }
 	if string(m.members[mReplace]) == "true" {
 		return c.inst.Replace(tools, refused, ack)
 	}
@@ -77,7 +77,7 @@ func (c *conn) unregisterTools(m *message) error {
 		names = append(names, name)
 	}
 	answer := registered{Type: "registered", ID: own(m.members[mID]), Tools: []exposure{}, Rejected: []rejection{}}
-	return c.inst.Unregister(names, func(r session.Registered) { c.acknowledge(answer, nil, r, m.kind) })
+	return c.inst.Unregister(names, func(r session.Registered) { c.acknowledge(answer, nil, r, "unregisterTools") })
 }
 
 func (c *conn) rejection(name string, err error) rejection {
