@@ -233,14 +233,14 @@ func listAll(s *server) map[string]toolset {
 			if err := json.Unmarshal(raw, &tool); err != nil {
 				s.t.Fatal(err)
 			}
-			provider := tool.Name[:strings.LastIndexByte(tool.Name, '-')]
-			if all[provider] == nil {
-				all[provider] = toolset{}
+			name := tool.Name[:strings.LastIndexByte(tool.Name, '-')]
+			if all[name] == nil {
+				all[name] = toolset{}
 			}
-			if _, twice := all[provider][tool.Name]; twice {
+			if _, twice := all[name][tool.Name]; twice {
 				s.t.Errorf("%s is listed twice", tool.Name)
 			}
-			all[provider][tool.Name] = string(raw)
+			all[name][tool.Name] = string(raw)
 		}
 	}
 	return all
@@ -261,4 +261,95 @@ func TestKilledServerKnowsItsProvidersAgain(t *testing.T) {
 	if a.status != http.StatusOK || !strings.Contains(a.body, "Hello, you!") {
 		t.Errorf("call: %d %s", a.status, a.body)
 	}
+}
+
+// A provider still works on a call when the server is killed. What it answers
+// later is no other call's answer, whatever the next process calls its calls.
+func TestLateResultIsNoLaterCallsAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--open")
+	p := dial(s, "home", "")
+	p.send(`{"type":"registerTools","tools":[{"name":"hold","inputSchema":{"type":"object"}}]}`)
+	p.want("registered")
+	first := start(t, "call", s.mcpURL("home"), "hold")
+	late := p.want("callTool").CallID
+	resume := p.resume
+	s.restart()
+	first.outcome().want(t, 1, ``, `mcpbridge: [^\n]+\n`)
+
+	p = dial(s, "home", resume)
+	second := start(t, "call", s.mcpURL("home"), "hold")
+	id := p.want("callTool").CallID
+	if id == late {
+		t.Errorf("two processes have the call ID %q", id)
+	}
+	p.result(late, "first")
+	p.result(id, "second")
+	second.outcome().want(t, 0, `second\n`, ``)
+	s.stop()
+}
+
+// socket is a provider's connection in the hands of a test.
+type socket struct {
+	t      testing.TB
+	ws     *websocket.Conn
+	resume string // of the welcome
+}
+
+// dial connects a provider, which says hello with the resume token of an earlier
+// connection, if there was one.
+func dial(s *server, bridge, resume string) *socket {
+	s.t.Helper()
+	ws, resp, err := websocket.Dial(patient(s.t), s.socketURL(bridge), &websocket.DialOptions{HTTPClient: s.http})
+	if resp != nil && resp.Body != nil {
+		_ = resp.Body.Close()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = ws.CloseNow() })
+	p := &socket{t: s.t, ws: ws}
+	p.send(`{"type":"hello","protocol":1,"provider":"raw","resume":"` + resume + `"}`)
+	welcome := p.want("welcome")
+	if welcome.Resumed != (resume != "") {
+		s.t.Errorf("resumed %v with the token %q", welcome.Resumed, resume)
+	}
+	p.resume = welcome.Resume
+	return p
+}
+
+func (p *socket) send(message string) {
+	p.t.Helper()
+	if err := p.ws.Write(patient(p.t), websocket.MessageText, []byte(message)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *socket) result(call, text string) {
+	p.t.Helper()
+	p.send(`{"type":"toolResult","callId":"` + call + `","result":{"content":[{"type":"text","text":"` + text + `"}]}}`)
+}
+
+// frame is what tests read of the bridge's messages.
+type frame struct {
+	Type, CallID, Resume string
+	Resumed              bool
+}
+
+// want reads the next message but pings, which must be of a type.
+func (p *socket) want(kind string) (f frame) {
+	p.t.Helper()
+	for f.Type == "" || f.Type == "ping" {
+		_, text, err := p.ws.Read(patient(p.t))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &f); err != nil {
+			p.t.Fatalf("%v in %s", err, text)
+		}
+	}
+	if f.Type != kind {
+		p.t.Fatalf("got %+v, want a message of type %s", f, kind)
+	}
+	return f
 }
