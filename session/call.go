@@ -105,10 +105,15 @@ type Input struct {
 	State     json.RawMessage // what the provider wanted to see again, a JSON string; or nil
 }
 
-// Call is one tools/call from begin to its single Outcome. Its exported fields
-// are set before [Session.Begin] and not changed after it.
+// Call is one tools/call, or another request that a provider answers, from begin to
+// its single Outcome. Its exported fields are set before [Session.Begin] and not
+// changed after it.
 type Call struct {
-	Tool      string          // the exposed name
+	Kind      Kind            // of what is called
+	Tool      string          // its exposed name
+	Method    string          // the MCP method; empty means tools/call
+	Target    string          // a resource's URI as the provider knows it, where it is not the offer's own name
+	Extra     json.RawMessage // more members of the request's params, without braces; or nil
 	Arguments json.RawMessage // one JSON value, or nil when the client sent none
 	Meta      CallMeta
 	Input     Input     // of a call that is made again with what was asked for
@@ -138,9 +143,14 @@ const (
 	withdrawn               // taken back before any writer had it
 )
 
-// Name is the provider's own name of the called tool. It is set once the call is
-// in an Outbox.
-func (c *Call) Name() string { return c.tool.Name }
+// Name is the provider's own name of what is called. It is set once the call is in
+// an Outbox.
+func (c *Call) Name() string {
+	if c.Target != "" {
+		return c.Target
+	}
+	return c.tool.Name
+}
 
 // AppendID appends the call's ID as text, without quotes. IDs of one process are
 // never those of another, so that an answer to an earlier one finds nothing.

@@ -1,8 +1,8 @@
 package session
 
 import (
+	"encoding/json"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,11 +30,18 @@ func (o *Offer) Memo(build func() any) any {
 	return *o.memo.Load()
 }
 
-// Catalog is the immutable set of offers of a bridge at one revision, sorted by
-// exposed name.
+// Catalog is the immutable set of offers of a bridge at one revision.
 type Catalog struct {
 	Revision uint64
-	Offers   []*Offer
+	lists    [NumKinds]List
+}
+
+// Of returns the offers of a kind.
+func (c *Catalog) Of(k Kind) *List { return &c.lists[k] }
+
+// List is a Catalog's offers of one kind, sorted by exposed name.
+type List struct {
+	Offers []*Offer
 
 	once sync.Once
 	json []byte // "{…},{…}", every definition with its exposed name
@@ -42,50 +49,50 @@ type Catalog struct {
 }
 
 // Find returns the offer of that exposed name, or nil.
-func (c *Catalog) Find(name string) *Offer {
-	i := c.After(name, true)
-	if i < len(c.Offers) && c.Offers[i].Tool.Exposed == name {
-		return c.Offers[i]
+func (l *List) Find(name string) *Offer {
+	i := l.After(name, true)
+	if i < len(l.Offers) && l.Offers[i].Tool.Exposed == name {
+		return l.Offers[i]
 	}
 	return nil
 }
 
 // After returns the index of the first offer whose name is greater than name,
 // or, with orEqual, not less.
-func (c *Catalog) After(name string, orEqual bool) int {
-	return sort.Search(len(c.Offers), func(i int) bool {
-		d := strings.Compare(c.Offers[i].Tool.Exposed, name)
+func (l *List) After(name string, orEqual bool) int {
+	return sort.Search(len(l.Offers), func(i int) bool {
+		d := strings.Compare(l.Offers[i].Tool.Exposed, name)
 		return d > 0 || orEqual && d == 0
 	})
 }
 
 // JSON returns the definitions of offers i to j-1, separated by commas. It is
-// encoded once for the whole catalog; callers must not write to it.
-func (c *Catalog) JSON(i, j int) []byte {
-	c.once.Do(c.encode)
+// encoded once for the whole list; callers must not write to it.
+func (l *List) JSON(i, j int) []byte {
+	l.once.Do(l.encode)
 	if i >= j {
 		return nil
 	}
 	start := 0
 	if i > 0 {
-		start = c.ends[i-1] + 1
+		start = l.ends[i-1] + 1
 	}
-	return c.json[start:c.ends[j-1]]
+	return l.json[start:l.ends[j-1]]
 }
 
-func (c *Catalog) encode() {
+func (l *List) encode() {
 	size := 0
-	for _, o := range c.Offers {
+	for _, o := range l.Offers {
 		size += len(o.Tool.Definition) + len(o.Tool.Exposed) + 3
 	}
-	c.json = make([]byte, 0, size)
-	c.ends = make([]int, len(c.Offers))
-	for i, o := range c.Offers {
+	l.json = make([]byte, 0, size)
+	l.ends = make([]int, len(l.Offers))
+	for i, o := range l.Offers {
 		if i > 0 {
-			c.json = append(c.json, ',')
+			l.json = append(l.json, ',')
 		}
-		c.json = o.Tool.appendExposed(c.json)
-		c.ends[i] = len(c.json)
+		l.json = o.Tool.appendExposed(l.json)
+		l.ends[i] = len(l.json)
 	}
 }
 
@@ -96,6 +103,7 @@ func (t *Tool) appendExposed(b []byte) []byte {
 		return append(b, t.Definition...)
 	}
 	b = append(b, t.Definition[:t.NameAt]...)
-	b = strconv.AppendQuote(b, t.Exposed) // of [A-Za-z0-9_.-] alone
+	quoted, _ := json.Marshal(t.Exposed) // a string always encodes
+	b = append(b, quoted...)
 	return append(b, t.Definition[t.NameEnd:]...)
 }

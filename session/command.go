@@ -37,6 +37,7 @@ type detach struct {
 
 type register struct {
 	inst    *Instance
+	kind    Kind // with replace: the kind whose whole set tools is
 	tools   []Tool
 	keep    []string // with replace: names whose earlier definition stays
 	replace bool
@@ -45,8 +46,14 @@ type register struct {
 
 type unregister struct {
 	inst  *Instance
+	kind  Kind
 	names []string
 	ack   func(Registered)
+}
+
+type updated struct {
+	inst *Instance
+	uri  string
 }
 
 type watch struct {

@@ -150,7 +150,7 @@ func register(t testing.TB, i *session.Instance, all ...session.Tool) session.Re
 
 func listed(s *session.Session) string {
 	var names []string
-	for _, o := range s.Catalog().Offers {
+	for _, o := range s.Catalog().Of(session.KindTool).Offers {
 		names = append(names, o.Tool.Exposed)
 	}
 	return strings.Join(names, " ")

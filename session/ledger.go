@@ -20,6 +20,7 @@ type ack struct {
 type fresh struct {
 	seq     uint64
 	catalog *Catalog
+	kinds   Kinds // that differ from the catalog before
 }
 
 func (l *ledger) unsaved() bool { return l.durable < l.seq }
@@ -56,13 +57,14 @@ func (c saved) apply(s *state) {
 		n++
 	}
 	if n > 0 {
+		var kinds Kinds
+		for _, f := range s.fresh[:n] {
+			kinds |= f.kinds
+		}
 		s.s.catalog.Store(s.fresh[n-1].catalog)
 		s.fresh = s.fresh[n:]
 		for w := range s.watches {
-			select {
-			case w.c <- struct{}{}:
-			default: // one is waiting already: it stands for both
-			}
+			w.tell(kinds, "")
 		}
 	}
 	n = 0

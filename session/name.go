@@ -8,6 +8,10 @@ import (
 // MaxToolName is the longest exposed tool name, in bytes.
 const MaxToolName = 128
 
+// URIMark stands between a URI, or URI template, and the hash that tells it from
+// another provider's: it begins a fragment, which no server resolves.
+const URIMark = "#bridge-"
+
 // SafeName is name in the characters that every client takes,
 // [A-Za-z0-9_.-]: others become "_". A name that is too long is cut, and ends in
 // a hash of the whole. The empty name stays empty.

@@ -111,7 +111,7 @@ func (a *actor) detach(t *rapid.T) {
 func (a *actor) register(t *rapid.T) {
 	m := a.pick(t)
 	if rapid.Bool().Draw(t, "replace") {
-		_ = m.i.Replace(drawTools(t), nil, nil)
+		_ = m.i.Replace(session.KindTool, drawTools(t), nil, nil)
 	} else {
 		_ = m.i.Register(drawTools(t), nil)
 	}
@@ -171,7 +171,7 @@ func (a *actor) check(t *rapid.T) {
 	if begun := a.stats.Begun.Load(); begun != ended+uint64(len(a.calls)) || ended != uint64(a.ended) {
 		t.Fatalf("%d begun, %d ended (%d told), %d pending", begun, ended, a.ended, len(a.calls))
 	}
-	c := a.s.Catalog()
+	c := a.s.Catalog().Of(session.KindTool)
 	var names []string
 	for i, o := range c.Offers {
 		names = append(names, o.Tool.Exposed)
@@ -221,12 +221,12 @@ func TestRestartShowsWhatWasDurable(t *testing.T) {
 			}
 		}
 		next := session.Start(session.Config{Bridge: "b", Saver: &disk{}}, a.disk.snapshot(), epoch)
-		old, fresh := a.s.Catalog(), next.Catalog()
+		old, fresh := a.s.Catalog().Of(session.KindTool), next.Catalog().Of(session.KindTool)
 		if got, want := string(fresh.JSON(0, len(fresh.Offers))), string(old.JSON(0, len(old.Offers))); got != want {
 			t.Fatalf("listed %s, want %s", got, want)
 		}
-		if fresh.Revision != old.Revision {
-			t.Fatalf("revision %d, want %d", fresh.Revision, old.Revision)
+		if next.Catalog().Revision != a.s.Catalog().Revision {
+			t.Fatalf("revision %d, want %d", next.Catalog().Revision, a.s.Catalog().Revision)
 		}
 	})
 }

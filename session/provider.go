@@ -38,9 +38,9 @@ type Instance struct {
 
 	// Owned by the turn.
 	provider *provider
-	tools    map[string]struct{} // own names of the tools this instance registered
-	calls    int                 // asked of it and not ended
-	waiting  int                 // registrations not yet durable
+	tools    map[named]struct{} // what this instance registered
+	calls    int                // asked of it and not ended
+	waiting  int                // registrations not yet durable
 	attached time.Time
 }
 
@@ -75,17 +75,17 @@ func (i *Instance) Register(tools []Tool, ack func(Registered)) error {
 	return i.s.do(&register{inst: i, tools: tools, ack: ack})
 }
 
-// Replace makes tools the whole set that the provider offers, except that a tool
-// named in keep, which the edge refused, stays as it was. ack as for Register.
-func (i *Instance) Replace(tools []Tool, keep []string, ack func(Registered)) error {
-	return i.s.do(&register{inst: i, tools: tools, keep: keep, replace: true, ack: ack})
+// Replace makes tools the whole set that the provider offers of a kind, except that
+// one named in keep, which the edge refused, stays as it was. ack as for Register.
+func (i *Instance) Replace(kind Kind, tools []Tool, keep []string, ack func(Registered)) error {
+	return i.s.do(&register{inst: i, kind: kind, tools: tools, keep: keep, replace: true, ack: ack})
 }
 
 // Unregister takes tools back by their own names; unknown ones, and those of
 // other providers, are left alone. A tool that another live instance of the
 // provider registered stays. ack as for Register, may be nil.
 func (i *Instance) Unregister(names []string, ack func(Registered)) error {
-	return i.s.do(&unregister{inst: i, names: names, ack: ack})
+	return i.s.do(&unregister{inst: i, kind: KindTool, names: names, ack: ack})
 }
 
 // Finish answers a call by its ID text. An answer to a call that was not asked
@@ -110,6 +110,10 @@ func (i *Instance) Notify(id []byte, e Event) error {
 	}
 	return i.s.do(&notify{inst: i, id: n, event: e})
 }
+
+// Updated tells the bridge's streams that a resource of the provider, by its own
+// URI, has changed.
+func (i *Instance) Updated(uri string) error { return i.s.do(&updated{i, uri}) }
 
 // Detach tells that the connection is gone. It is called once, last.
 func (i *Instance) Detach(now time.Time) {

@@ -10,7 +10,8 @@ import (
 // registry is who offers what on the bridge.
 type registry struct {
 	providers map[ProviderID]*provider
-	names     map[string]*listed // by exposed name
+	names     map[named]*listed // by exposed name
+	counts    [NumKinds]int
 	revision  uint64
 	bytes     int // of all definitions
 }
@@ -21,10 +22,10 @@ type provider struct {
 	title     string
 	version   string
 	retain    time.Duration
-	leftAt    time.Time          // zero while an instance is attached
-	tools     map[string]*listed // by its own names
-	instances []*Instance        // newest last
-	stored    bool               // the store has a record of it
+	leftAt    time.Time         // zero while an instance is attached
+	tools     map[named]*listed // by its own names
+	instances []*Instance       // newest last
+	stored    bool              // the store has a record of it
 }
 
 // listed is one offer in the registry.
@@ -47,13 +48,13 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 	s.calls = map[uint64]*Call{}
 	s.watches = map[*Watch]struct{}{}
 	s.providers = map[ProviderID]*provider{}
-	s.names = map[string]*listed{}
+	s.names = map[named]*listed{}
 	s.revision = snap.Revision
 	var expired []*provider
 	for _, r := range snap.Registrations {
 		p := &provider{
 			id: r.Provider, title: r.Title, version: r.Version, retain: r.Retain, leftAt: r.LeftAt,
-			tools: make(map[string]*listed, len(r.Tools)), stored: true,
+			tools: make(map[named]*listed, len(r.Tools)), stored: true,
 		}
 		if p.leftAt.IsZero() {
 			p.leftAt = now // connected when the last process ended
@@ -61,8 +62,9 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 		s.providers[p.id] = p
 		for _, t := range r.Tools {
 			l := &listed{provider: p, offer: &Offer{Tool: t, Provider: p.id}}
-			p.tools[t.Name] = l
-			s.names[t.Exposed] = l
+			p.tools[t.key()] = l
+			s.names[named{t.Kind, t.Exposed}] = l
+			s.counts[t.Kind]++
 			s.bytes += len(t.Definition)
 		}
 		if !now.Before(p.leftAt.Add(p.retain)) {
@@ -74,27 +76,33 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 		s.forget(p)
 	}
 	if len(expired) > 0 {
-		s.commit(true, expired...)
+		s.commit(anyKind, expired...)
 	}
 }
 
 // build makes the catalog of the registry as it is.
 func (s *state) build() *Catalog {
-	c := &Catalog{Revision: s.revision, Offers: make([]*Offer, 0, len(s.names))}
+	c := &Catalog{Revision: s.revision}
 	for _, l := range s.names {
-		c.Offers = append(c.Offers, l.offer)
+		list := c.Of(l.offer.Tool.Kind)
+		list.Offers = append(list.Offers, l.offer)
 	}
-	slices.SortFunc(c.Offers, func(a, b *Offer) int { return strings.Compare(a.Tool.Exposed, b.Tool.Exposed) })
+	for k := range NumKinds {
+		slices.SortFunc(c.Of(k).Offers, func(a, b *Offer) int { return strings.Compare(a.Tool.Exposed, b.Tool.Exposed) })
+	}
 	return c
 }
 
-// commit hands the records of the providers to the saver. With listed, what
-// clients see has changed: there is a new catalog.
-func (s *state) commit(listed bool, providers ...*provider) {
+// anyKind stands for every kind: which of them changed is not worth finding out.
+const anyKind Kinds = 1<<NumKinds - 1
+
+// commit hands the records of the providers to the saver. Where kinds has any, what
+// clients see of them has changed: there is a new catalog.
+func (s *state) commit(kinds Kinds, providers ...*provider) {
 	s.seq++
-	if listed {
+	if kinds != 0 {
 		s.revision++
-		s.fresh = append(s.fresh, fresh{s.seq, s.build()})
+		s.fresh = append(s.fresh, fresh{s.seq, s.build(), kinds})
 	}
 	c := Change{Bridge: s.s.cfg.Bridge, Revision: s.revision}
 	for _, p := range providers {
@@ -117,17 +125,19 @@ func (p *provider) record() Registration {
 	for _, l := range p.tools {
 		r.Tools = append(r.Tools, l.offer.Tool)
 	}
-	slices.SortFunc(r.Tools, func(a, b Tool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.Tools, func(a, b Tool) int { return a.compare(&b) })
 	return r
 }
 
 // take removes one tool of a provider, and every instance's claim to it.
 func (s *state) take(l *listed) {
-	delete(l.provider.tools, l.offer.Tool.Name)
-	delete(s.names, l.offer.Tool.Exposed)
-	s.bytes -= len(l.offer.Tool.Definition)
+	t := &l.offer.Tool
+	delete(l.provider.tools, t.key())
+	delete(s.names, named{t.Kind, t.Exposed})
+	s.counts[t.Kind]--
+	s.bytes -= len(t.Definition)
 	for _, i := range l.provider.instances {
-		delete(i.tools, l.offer.Tool.Name)
+		delete(i.tools, t.key())
 	}
 }
 
@@ -152,7 +162,7 @@ func (s *state) connected() bool {
 // claimed tells whether a live instance registered the tool.
 func (l *listed) claimed() bool {
 	for _, i := range l.provider.instances {
-		if _, ok := i.tools[l.offer.Tool.Name]; ok {
+		if _, ok := i.tools[l.offer.Tool.key()]; ok {
 			return true
 		}
 	}
@@ -174,7 +184,7 @@ func (a *attach) apply(s *state) {
 		a.reply <- &LimitError{Limit: "instances of a provider", Max: s.limits.Instances}
 		return
 	case p == nil:
-		p = &provider{id: h.Provider, tools: map[string]*listed{}}
+		p = &provider{id: h.Provider, tools: map[named]*listed{}}
 		s.providers[p.id] = p
 	}
 	if h.Retain < 0 {
@@ -184,14 +194,14 @@ func (a *attach) apply(s *state) {
 	p.title, p.version, p.retain, p.leftAt = h.Title, h.Version, h.Retain, time.Time{}
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
-	a.inst.tools = map[string]struct{}{}
+	a.inst.tools = map[named]struct{}{}
 	if h.Adopt {
 		for _, l := range p.tools {
 			s.claim(a.inst, l)
 		}
 	}
 	if p.stored && !known {
-		s.commit(false, p)
+		s.commit(0, p)
 	}
 	a.reply <- nil
 }
@@ -204,8 +214,8 @@ func (d *detach) apply(s *state) {
 	}
 	p.instances = slices.Delete(p.instances, at, at+1)
 	if len(p.instances) > 0 {
-		for name := range i.tools {
-			if l := p.tools[name]; l != nil && !l.claimed() {
+		for key := range i.tools {
+			if l := p.tools[key]; l != nil && !l.claimed() {
 				l.leftAt = d.now
 			}
 		}
@@ -218,13 +228,14 @@ func (d *detach) apply(s *state) {
 	case len(p.tools) == 0:
 		delete(s.providers, p.id)
 		if p.stored {
-			s.commit(false, p)
+			s.commit(0, p)
 		}
 	case p.retain == 0:
+		kinds := p.kinds()
 		s.forget(p)
-		s.commit(true, p)
+		s.commit(kinds, p)
 	default:
-		s.commit(false, p)
+		s.commit(0, p)
 	}
 }
 
@@ -233,9 +244,11 @@ func (t *tick) apply(s *state) {
 		return
 	}
 	var changed []*provider
+	var kinds Kinds
 	for _, p := range s.providers {
 		if len(p.instances) == 0 {
 			if !t.now.Before(p.leftAt.Add(p.retain)) {
+				kinds |= p.kinds()
 				s.forget(p)
 				changed = append(changed, p)
 			}
@@ -244,6 +257,7 @@ func (t *tick) apply(s *state) {
 		gone := false
 		for _, l := range p.tools {
 			if !l.leftAt.IsZero() && !t.now.Before(l.leftAt.Add(p.retain)) && !l.claimed() {
+				kinds |= l.offer.Tool.Kind.Set()
 				s.take(l)
 				gone = true
 			}
@@ -253,7 +267,7 @@ func (t *tick) apply(s *state) {
 		}
 	}
 	if len(changed) > 0 {
-		s.commit(true, changed...)
+		s.commit(kinds, changed...)
 	}
 }
 
@@ -281,13 +295,13 @@ func (r *register) apply(s *state) {
 		return
 	}
 	p := r.inst.provider
-	changed := false
+	var changed Kinds
 	var answer Registered
-	if r.replace {
-		changed = s.keepOnly(p, r)
+	if r.replace && s.keepOnly(p, r) {
+		changed = r.kind.Set()
 	}
 	for _, t := range r.tools {
-		l := p.tools[t.Name]
+		l := p.tools[t.key()]
 		if l != nil && l.offer.Tool.same(&t) {
 			s.claim(r.inst, l)
 			answer.Tools = append(answer.Tools, Exposure{t.Name, l.offer.Tool.Exposed})
@@ -298,9 +312,10 @@ func (r *register) apply(s *state) {
 			continue
 		}
 		if l == nil {
-			t.Exposed = s.expose(p.id, t.Name)
+			t.Exposed = s.expose(p.id, t.Kind, t.Name)
 			l = &listed{provider: p}
-			p.tools[t.Name], s.names[t.Exposed] = l, l
+			p.tools[t.key()], s.names[named{t.Kind, t.Exposed}] = l, l
+			s.counts[t.Kind]++
 		} else {
 			t.Exposed = l.offer.Tool.Exposed
 			s.bytes -= len(l.offer.Tool.Definition)
@@ -309,10 +324,10 @@ func (r *register) apply(s *state) {
 		l.offer = &Offer{Tool: t, Provider: p.id}
 		s.claim(r.inst, l)
 		answer.Tools = append(answer.Tools, Exposure{t.Name, t.Exposed})
-		changed = true
+		changed |= t.Kind.Set()
 	}
-	if changed {
-		s.commit(true, p)
+	if changed != 0 {
+		s.commit(changed, p)
 	}
 	answer.Revision = s.revision
 	s.answer(r.inst, r.ack, answer)
@@ -327,8 +342,8 @@ func (s *state) keepOnly(p *provider, r *register) (changed bool) {
 	for _, name := range r.keep {
 		keep[name] = struct{}{}
 	}
-	for name, l := range p.tools {
-		if _, ok := keep[name]; !ok {
+	for key, l := range p.tools {
+		if _, ok := keep[key.name]; !ok && key.kind == r.kind {
 			s.take(l)
 			changed = true
 		}
@@ -337,7 +352,7 @@ func (s *state) keepOnly(p *provider, r *register) (changed bool) {
 }
 
 func (s *state) claim(i *Instance, l *listed) {
-	i.tools[l.offer.Tool.Name] = struct{}{}
+	i.tools[l.offer.Tool.key()] = struct{}{}
 	l.leftAt = time.Time{}
 }
 
@@ -346,11 +361,11 @@ func (s *state) room(old *listed, t *Tool) error {
 	size := s.bytes + len(t.Definition)
 	if old != nil {
 		size -= len(old.offer.Tool.Definition)
-	} else if len(s.names) >= s.limits.Tools {
-		return &LimitError{Limit: "tools on a bridge", Max: s.limits.Tools}
+	} else if s.counts[t.Kind] >= s.limits.Tools {
+		return &LimitError{Limit: t.Kind.String() + " on a bridge", Max: s.limits.Tools}
 	}
 	if size > s.limits.CatalogBytes {
-		return &LimitError{Limit: "all tool definitions of a bridge", Max: s.limits.CatalogBytes, Unit: "bytes"}
+		return &LimitError{Limit: "all definitions of a bridge", Max: s.limits.CatalogBytes, Unit: "bytes"}
 	}
 	return nil
 }
@@ -362,39 +377,52 @@ func (u *unregister) apply(s *state) {
 	p := u.inst.provider
 	changed := false
 	for _, name := range u.names {
-		l := p.tools[name]
+		key := named{u.kind, name}
+		l := p.tools[key]
 		if l == nil {
 			continue
 		}
-		delete(u.inst.tools, name)
+		delete(u.inst.tools, key)
 		if !l.claimed() {
 			s.take(l)
 			changed = true
 		}
 	}
 	if changed {
-		s.commit(true, p)
+		s.commit(u.kind.Set(), p)
 	}
 	s.answer(u.inst, u.ack, Registered{Revision: s.revision})
 }
 
-// expose chooses the name that clients see for a provider's new tool: its own
-// name in permitted characters, or, where that is taken, with a suffix that
-// depends on the provider alone (on the tool too, where the provider itself took
-// it).
-func (s *state) expose(p ProviderID, name string) string {
-	base := SafeName(name)
-	if s.names[base] == nil {
+// kinds is the set of what the provider offers.
+func (p *provider) kinds() (all Kinds) {
+	for key := range p.tools {
+		all |= key.kind.Set()
+	}
+	return all
+}
+
+// expose chooses the name that clients see for a provider's new offer: its own
+// name in permitted characters (a URI as it is), or, where that is taken, with a
+// suffix that depends on the provider alone (on the name too, where the provider
+// itself took it).
+func (s *state) expose(p ProviderID, kind Kind, name string) string {
+	base, mark, limit := name, URIMark, len(name)+len(URIMark)+64
+	if kind == KindTool || kind == KindPrompt {
+		base, mark, limit = SafeName(name), "-", MaxToolName
+	}
+	holder := s.names[named{kind, base}]
+	if holder == nil {
 		return base
 	}
 	seed := string(p)
-	if l := s.names[base]; l.provider.id == p {
+	if holder.provider.id == p {
 		seed += "\x00" + name
 	}
 	for digits := 4; ; digits += 4 {
-		suffix := "-" + nameHash(seed, digits)
-		exposed := base[:min(len(base), MaxToolName-len(suffix))] + suffix
-		if s.names[exposed] == nil {
+		suffix := mark + nameHash(seed, digits)
+		exposed := base[:min(len(base), limit-len(suffix))] + suffix
+		if s.names[named{kind, exposed}] == nil {
 			return exposed
 		}
 		if digits == 64 {

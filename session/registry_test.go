@@ -72,7 +72,7 @@ func TestToolsBelongToTheirProvider(t *testing.T) {
 		t.Errorf("listed %q after q took back its own", listed(s))
 	}
 	_ = q.Unregister([]string{"a"}, nil)
-	_ = q.Replace(nil, nil, nil)
+	_ = q.Replace(session.KindTool, nil, nil, nil)
 	if listed(s) != "a" {
 		t.Errorf("listed %q: q took p's tool", listed(s))
 	}
@@ -117,10 +117,10 @@ func TestNamesAreMadeSafe(t *testing.T) {
 	if got.Tools[3].Exposed != "ok.Name-1" || got.Tools[0].Exposed != "say_hello" {
 		t.Errorf("exposed %+v", got.Tools)
 	}
-	for _, o := range s.Catalog().Offers {
+	for _, o := range s.Catalog().Of(session.KindTool).Offers {
 		want := `{"name":"` + o.Tool.Exposed + `","description":""}`
-		i, _ := slices.BinarySearchFunc(s.Catalog().Offers, o.Tool.Exposed, func(o *session.Offer, n string) int { return strings.Compare(o.Tool.Exposed, n) })
-		if got := string(s.Catalog().JSON(i, i+1)); got != want {
+		i, _ := slices.BinarySearchFunc(s.Catalog().Of(session.KindTool).Offers, o.Tool.Exposed, func(o *session.Offer, n string) int { return strings.Compare(o.Tool.Exposed, n) })
+		if got := string(s.Catalog().Of(session.KindTool).JSON(i, i+1)); got != want {
 			t.Errorf("definition %s, want %s", got, want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestReplaceSwapsTheWholeSetAtOnce(t *testing.T) {
 	p, _ := attach(t, s, "p")
 	register(t, p, tools("a", "b", "c")...)
 	before := d.saves
-	if err := p.Replace(append(tools("d"), toolWith("a", "new")), []string{"b"}, nil); err != nil {
+	if err := p.Replace(session.KindTool, append(tools("d"), toolWith("a", "new")), []string{"b"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if listed(s) != "a b d" || d.saves != before+1 {

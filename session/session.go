@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base32"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -215,6 +217,45 @@ type Watch struct {
 	// end is closed when the session has ended; cause is set before.
 	end   chan struct{}
 	cause error
+
+	mu      sync.Mutex // guards the rest; never held over anything that waits
+	kinds   Kinds
+	updated map[string]struct{} // exposed URIs
+}
+
+// maxUpdated is how many updated resources a stream may be behind. Beyond it the
+// list of resources counts as changed.
+const maxUpdated = 256
+
+// tell notes what has changed; uri is the exposed URI of a resource, or empty.
+func (w *Watch) tell(kinds Kinds, uri string) {
+	w.mu.Lock()
+	w.kinds |= kinds
+	if uri != "" {
+		if w.updated == nil {
+			w.updated = map[string]struct{}{}
+		}
+		if len(w.updated) < maxUpdated {
+			w.updated[uri] = struct{}{}
+		} else {
+			w.kinds |= KindResource.Set()
+		}
+	}
+	w.mu.Unlock()
+	select {
+	case w.c <- struct{}{}:
+	default: // one is waiting already: it stands for both
+	}
+}
+
+// Take returns, after Changed, which lists have changed and which resources were
+// updated, by exposed URI and in order, since it was last called.
+func (w *Watch) Take() (Kinds, []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kinds, updated := w.kinds, slices.Sorted(maps.Keys(w.updated))
+	w.kinds, w.updated = 0, nil
+	return kinds, updated
 }
 
 // Watch adds a stream. A [LimitError] when the bridge has too many, ErrStopped.
@@ -230,7 +271,7 @@ func (s *Session) Watch() (*Watch, error) {
 	return w, nil
 }
 
-// Changed is ready after one or more new catalogs.
+// Changed is ready when Take has something to give.
 func (w *Watch) Changed() <-chan struct{} { return w.c }
 
 // Done is closed when the session has ended; Cause then says why.

@@ -44,7 +44,7 @@ func (b *begin) apply(s *state) {
 		return
 	}
 	s.stats.Begun.Add(1)
-	l := s.names[c.Tool]
+	l := s.names[named{c.Kind, c.Tool}]
 	if l == nil {
 		s.end(c, Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool})
 		return
@@ -59,10 +59,10 @@ func (b *begin) apply(s *state) {
 
 // route gives a call to the newest instance that registered its tool, or ends it.
 func (s *state) route(c *Call, l *listed) {
-	size := len(c.Arguments) + len(c.Input.Responses) + len(c.Input.State) + len(c.Meta.Capabilities) + 512
+	size := len(c.Arguments) + len(c.Input.Responses) + len(c.Input.State) + len(c.Meta.Capabilities) + len(c.Extra) + 512
 	full := false
 	for _, i := range slices.Backward(l.provider.instances) {
-		if _, ok := i.tools[c.tool.Name]; !ok {
+		if _, ok := i.tools[c.tool.key()]; !ok {
 			continue
 		}
 		if i.outbox.Deliver(c.next(), size) {
@@ -162,11 +162,24 @@ func (s *state) orphan(i *Instance) {
 		}
 		delete(s.calls, id)
 		i.calls--
-		if l := s.names[c.Tool]; l != nil {
+		if l := s.names[named{c.Kind, c.Tool}]; l != nil {
 			s.route(c, l)
 		} else {
 			s.end(c, Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool})
 		}
+	}
+}
+
+func (u *updated) apply(s *state) {
+	if s.stopped || u.inst.provider == nil {
+		return
+	}
+	uri := u.uri // one that matches a template is exposed as it is
+	if l := u.inst.provider.tools[named{KindResource, u.uri}]; l != nil {
+		uri = l.offer.Tool.Exposed
+	}
+	for w := range s.watches {
+		w.tell(0, uri)
 	}
 }
 

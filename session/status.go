@@ -22,6 +22,7 @@ type ProviderStatus struct {
 	Instances int
 	LeftAt    time.Time  // zero while an instance is attached
 	Tools     []Exposure // sorted by exposed name
+	Others    int        // prompts, resources and templates
 }
 
 // Status reports in the order of provider IDs.
@@ -37,7 +38,11 @@ func (c *inspect) apply(s *state) {
 	st := Status{Revision: s.s.Catalog().Revision, Calls: len(s.calls), Streams: len(s.watches)}
 	for _, p := range s.providers {
 		ps := ProviderStatus{ID: p.id, Title: p.title, Version: p.version, Instances: len(p.instances), LeftAt: p.leftAt}
-		for _, l := range p.tools {
+		for key, l := range p.tools {
+			if key.kind != KindTool {
+				ps.Others++
+				continue
+			}
 			ps.Tools = append(ps.Tools, Exposure{l.offer.Tool.Name, l.offer.Tool.Exposed})
 		}
 		slices.SortFunc(ps.Tools, func(a, b Exposure) int { return strings.Compare(a.Exposed, b.Exposed) })

@@ -1,14 +1,18 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 )
 
-// Tool is one offer as its Provider made it. It is immutable: a change is a new
-// Tool.
+// Tool is one offer as its Provider made it: a tool, or what is kept like one. It is
+// immutable: a change is a new Tool.
 type Tool struct {
-	// Name is the provider's own name for it: what callTool carries.
+	Kind Kind
+	// Name is the provider's own name for it: what callTool carries. For a resource
+	// it is the URI, for a template the URI template.
 	Name string
 	// Exposed is the name that clients see. It is assigned by the Session when
 	// the tool is first registered and stays while the provider is known.
@@ -16,8 +20,8 @@ type Tool struct {
 	// Definition is the tool's JSON object, byte for byte as registered, less
 	// the members that only the bridge reads.
 	Definition json.RawMessage
-	// NameAt and NameEnd bound the value of "name", quotes included, in
-	// Definition.
+	// NameAt and NameEnd bound the value of the member that names it, quotes
+	// included, in Definition.
 	NameAt, NameEnd int
 	// Timeout replaces the default deadline of a call; zero keeps it.
 	Timeout time.Duration
@@ -28,8 +32,15 @@ type Tool struct {
 
 // same tells whether registering u over t changes nothing that anyone can see.
 func (t *Tool) same(u *Tool) bool {
-	return t.Name == u.Name && t.Timeout == u.Timeout && t.Headers == u.Headers &&
+	return t.Kind == u.Kind && t.Name == u.Name && t.Timeout == u.Timeout && t.Headers == u.Headers &&
 		string(t.Definition) == string(u.Definition)
+}
+
+func (t *Tool) key() named { return named{t.Kind, t.Name} }
+
+// compare orders by Kind and the provider's own name.
+func (t *Tool) compare(u *Tool) int {
+	return cmp.Or(cmp.Compare(t.Kind, u.Kind), strings.Compare(t.Name, u.Name))
 }
 
 // Registration is the durable record of one Provider on one Bridge.
@@ -39,7 +50,7 @@ type Registration struct {
 	Version  string        // for people; may be empty
 	Retain   time.Duration // how long its tools stay listed once it has left
 	LeftAt   time.Time     // when its last Instance left; zero while one is connected
-	Tools    []Tool        // sorted by Name
+	Tools    []Tool        // sorted by Kind and Name
 }
 
 // Snapshot is everything durable that a Session starts from.

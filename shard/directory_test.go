@@ -168,7 +168,7 @@ func TestUnusedSessionHibernatesAndWakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again.Catalog().Find("a") == nil {
+		if again.Catalog().Of(session.KindTool).Find("a") == nil {
 			t.Error("the tool was forgotten")
 		}
 		// One that is used again and again stays.
@@ -195,11 +195,11 @@ func TestRetentionIsKeptByTheSweeper(t *testing.T) {
 		defer w.Close()
 		i.Detach(time.Now())
 		time.Sleep(time.Hour - time.Minute)
-		if s.Catalog().Find("a") == nil {
+		if s.Catalog().Of(session.KindTool).Find("a") == nil {
 			t.Fatal("gone too early")
 		}
 		time.Sleep(2 * time.Minute)
-		if s.Catalog().Find("a") != nil {
+		if s.Catalog().Of(session.KindTool).Find("a") != nil {
 			t.Error("still listed after its retention")
 		}
 		d.Close()
@@ -266,13 +266,13 @@ func TestRefusedCommitIsTriedAgain(t *testing.T) {
 		told := make(chan session.Registered, 2)
 		_ = i.Register([]session.Tool{tool("a")}, func(r session.Registered) { told <- r })
 		time.Sleep(time.Minute)
-		if len(told) != 0 || !errors.Is(d.Err(), full) || s.Catalog().Find("a") != nil {
+		if len(told) != 0 || !errors.Is(d.Err(), full) || s.Catalog().Of(session.KindTool).Find("a") != nil {
 			t.Fatalf("%d told, Err %v", len(told), d.Err())
 		}
 		_ = i.Register([]session.Tool{tool("b")}, func(r session.Registered) { told <- r })
 		st.fail.Store(nil)
 		time.Sleep(time.Minute)
-		if len(told) != 2 || d.Err() != nil || s.Catalog().Find("b") == nil {
+		if len(told) != 2 || d.Err() != nil || s.Catalog().Of(session.KindTool).Find("b") == nil {
 			t.Errorf("%d told, Err %v", len(told), d.Err())
 		}
 		d.Close()
@@ -351,7 +351,7 @@ func TestBrokenSessionIsActivatedAnew(t *testing.T) {
 		t.Fatal("the session goes on")
 	}
 	err := d.With(t.Context(), "b", func(s *session.Session) error {
-		if s.Catalog().Find("a") == nil {
+		if s.Catalog().Of(session.KindTool).Find("a") == nil {
 			t.Error("the tool is lost")
 		}
 		_, err := s.Status()

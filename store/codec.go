@@ -260,6 +260,12 @@ const minTool = 7
 // exposed, uvarint name at, uvarint name end, varint timeout (ns), one byte
 // headers (0 or 1), uvarint length of the definition; then the definitions, end
 // to end. So a load makes one copy of the definitions, whatever their number.
+// A tool's flags: one byte.
+const (
+	headersFlag = 1 // Headers
+	kindShift   = 1 // Kind is in the bits above it
+)
+
 func encodeRegistration(key []byte, r session.Registration) ([]byte, error) {
 	if err := validRegistration(r); err != nil {
 		return nil, err
@@ -279,11 +285,11 @@ func encodeRegistration(key []byte, r session.Registration) ([]byte, error) {
 		h.uint(uint64(t.NameAt))  //nolint:gosec // valid: not negative
 		h.uint(uint64(t.NameEnd)) //nolint:gosec // valid: not negative
 		h.int(int64(t.Timeout))
+		flags := byte(t.Kind) << kindShift
 		if t.Headers {
-			h = append(h, 1)
-		} else {
-			h = append(h, 0)
+			flags |= headersFlag
 		}
+		h = append(h, flags)
 		h.uint(uint64(len(t.Definition)))
 		size += len(t.Definition)
 	}
@@ -321,17 +327,18 @@ func decodeRegistration(key, record []byte) (session.Registration, error) {
 		t.Name, t.Exposed = d.string(), d.string()
 		at, end := d.uint(), d.uint()
 		t.Timeout = time.Duration(d.int())
-		headers := d.byte()
+		flags := d.byte()
 		size := d.uint()
 		switch {
 		case d.err != nil:
 			return session.Registration{}, d.err
-		case headers > 1 || at > end || end > size:
+		case flags>>kindShift >= byte(session.NumKinds) || at > end || end > size:
 			return session.Registration{}, errValue
 		case size > uint64(len(bodies)):
 			return session.Registration{}, errShort
 		}
-		t.NameAt, t.NameEnd, t.Headers = int(at), int(end), headers == 1 //nolint:gosec // at most size
+		t.NameAt, t.NameEnd, t.Headers = int(at), int(end), flags&headersFlag != 0 //nolint:gosec // at most size
+		t.Kind = session.Kind(flags >> kindShift)
 		if size > 0 {
 			t.Definition = json.RawMessage(bodies[:size:size])
 		}

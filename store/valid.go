@@ -55,7 +55,9 @@ func validRegistration(r session.Registration) error {
 		return fmt.Errorf("%.80q is not a provider ID", string(r.Provider))
 	}
 	for i := range r.Tools {
-		if t := &r.Tools[i]; t.NameAt < 0 || t.NameAt > t.NameEnd || t.NameEnd > len(t.Definition) {
+		if t := &r.Tools[i]; t.Kind >= session.NumKinds {
+			return fmt.Errorf("tool %.80q: there is no kind %d", t.Name, t.Kind)
+		} else if t.NameAt < 0 || t.NameAt > t.NameEnd || t.NameEnd > len(t.Definition) {
 			return fmt.Errorf("tool %.80q: its name is said to be at %d to %d of %d bytes",
 				t.Name, t.NameAt, t.NameEnd, len(t.Definition))
 		}

@@ -36,7 +36,7 @@ func (x *exchange) call() {
 		x.failed(err)
 		return
 	}
-	offer := s.Catalog().Find(x.q.name)
+	offer := s.Catalog().Of(session.KindTool).Find(x.q.name)
 	timeout, bad := x.timeout(offer)
 	if bad != nil {
 		x.fail(bad)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mcpbridge/api/wire"
+	"mcpbridge/session"
 )
 
 // serveLegacy answers a message of the revisions up to 2025-11-25. Without a
@@ -38,7 +39,7 @@ func (x *exchange) serveLegacy(header string) {
 	case "tools/call":
 		x.call()
 	case "tools/list":
-		x.list()
+		x.list(session.KindTool)
 	case "ping":
 		x.result()
 	case "logging/setLevel":

@@ -23,14 +23,17 @@ const listTTL = 1000
 // cacheHints are the members that every cacheable result of 2026-07-28 carries.
 var cacheHints = []byte(`,"ttlMs":` + strconv.Itoa(listTTL) + `,"cacheScope":"private"`)
 
-// list answers tools/list.
-func (x *exchange) list() {
+// listMembers are the members of list results.
+var listMembers = [session.NumKinds]string{"tools", "prompts", "resources", "resourceTemplates"}
+
+// list answers tools/list, prompts/list, resources/list or resources/templates/list.
+func (x *exchange) list(kind session.Kind) {
 	s, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
 	if err != nil {
 		x.failed(err)
 		return
 	}
-	c := s.Catalog()
+	c := s.Catalog().Of(kind)
 	from := 0
 	if x.q.cursor != nil {
 		name, ok := readCursor(x.q.cursor)
@@ -41,7 +44,7 @@ func (x *exchange) list() {
 		from = c.After(name, false)
 	}
 	to := page(c, from)
-	pieces := [][]byte{[]byte(`"tools":[`), c.JSON(from, to), []byte(`]`), nil, nil}
+	pieces := [][]byte{[]byte(`"` + listMembers[kind] + `":[`), c.JSON(from, to), []byte(`]`), nil, nil}
 	if to < len(c.Offers) {
 		pieces[3] = []byte(`,"nextCursor":"` + cursor(c.Offers[to-1].Tool.Exposed) + `"`)
 	}
@@ -52,7 +55,7 @@ func (x *exchange) list() {
 }
 
 // page returns where the page that starts at an offer ends.
-func page(c *session.Catalog, from int) int {
+func page(c *session.List, from int) int {
 	to := min(from+pageTools, len(c.Offers))
 	for to > from+1 && len(c.JSON(from, to)) > pageBytes {
 		to = from + (to-from+1)/2

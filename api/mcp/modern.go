@@ -7,6 +7,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"mcpbridge/api/wire"
+	"mcpbridge/session"
 )
 
 // serveModern answers a message of the stateless revision.
@@ -28,7 +29,7 @@ func (x *exchange) serveModern(header string) {
 		}
 		x.call()
 	case "tools/list":
-		x.list()
+		x.list(session.KindTool)
 	case "server/discover":
 		x.discover()
 	case "subscriptions/listen":

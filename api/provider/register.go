@@ -58,7 +58,7 @@ func (c *conn) registerTools(m *message) error {
 	}
 	ack := func(r session.Registered) { c.acknowledge(answer, warnings, r, "registerTools") }
 	if string(m.members[mReplace]) == "true" {
-		return c.inst.Replace(tools, refused, ack)
+		return c.inst.Replace(session.KindTool, tools, refused, ack)
 	}
 	return c.inst.Register(tools, ack)
 }
