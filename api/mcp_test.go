@@ -42,7 +42,7 @@ func TestInitializeNegotiatesAndOpensASession(t *testing.T) {
 		"2026-07-28": "2025-11-25", "1999-01-01": "2025-11-25", "": "2025-11-25",
 	} {
 		a := w.post("b", `{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"`+asked+`","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
-		wantBody := `{"jsonrpc":"2.0","id":"i","result":{"protocolVersion":"` + want + `","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{"name":"mcpbridge","title":"mcpbridge","version":"test"}}}`
+		wantBody := `{"jsonrpc":"2.0","id":"i","result":{"protocolVersion":"` + want + `","capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}},"serverInfo":{"name":"mcpbridge","title":"mcpbridge","version":"test"}}}`
 		if a.body != wantBody || a.header.Get("Mcp-Session-Id") == "" || a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("asked %q: %s", asked, a.body)
 		}
@@ -127,11 +127,11 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`:        `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"name":1,"NAME":2}}`: `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat(`{"a":`, 256) + `1` + strings.Repeat(`}`, 256) + `}`: `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`:                                                                      `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32601`,
-		`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`:                                          `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32602`,
-		`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                                                                  `202 `,
-		`{"jsonrpc":"2.0","id":1,"result":{}}`:                                                                                    `202 `,
-		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}`:                                                               `202 `,
+		`{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`:                                 `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32601`,
+		`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`: `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32602`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                         `202 `,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`:                                           `202 `,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}`:                      `202 `,
 	} {
 		a := w.post("b", body)
 		if got := fmt.Sprint(a.status, " ", a.body); !strings.HasPrefix(got, want) {
@@ -230,7 +230,7 @@ func TestStreamTellsOfChangesOnce(t *testing.T) {
 	body, modernHeaders := modernRequest("subscriptions/listen", "", `"notifications":{"toolsListChanged":true,"promptsListChanged":true}`)
 	modern := w.stream("POST", w.mcpURL("b"), body, modernHeaders...)
 	const mark = `"_meta":{"io.modelcontextprotocol/subscriptionId":1}`
-	if got, want := modern.want("acknowledged"), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},`+mark+`}}`; got != want {
+	if got, want := modern.want("acknowledged"), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true,"promptsListChanged":true},`+mark+`}}`; got != want {
 		t.Errorf("first message %s", got)
 	}
 	for _, e := range []*events{legacy, modern} {
@@ -329,7 +329,7 @@ func TestModernResults(t *testing.T) {
 	p := w.provider("b", "p", "")
 	p.register(tool("a"))
 	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"mcpbridge","title":"mcpbridge","version":"test"}}`
-	if a := w.modern("b", "server/discover", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"],"capabilities":{"tools":{"listChanged":true},"logging":{}},"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {
+	if a := w.modern("b", "server/discover", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}},"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {
 		t.Errorf("discover: %s", a.body)
 	}
 	if a := w.modern("b", "tools/list", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"tools":[`+tool("a")+`],"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {

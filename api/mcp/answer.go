@@ -19,7 +19,8 @@ type exchange struct {
 	principal string
 	q         request
 	body      *wire.Buffer
-	kept      bool // the body's memory is still in use elsewhere
+	kept      bool   // the body's memory is still in use elsewhere
+	to        target // what is asked of a provider
 	modern    bool
 	mcp       *mcpSession // nil when stateless
 	stream    *stream     // nil while the answer may still be plain JSON
@@ -95,6 +96,10 @@ func (x *exchange) toolResult(r session.Result) {
 			b = x.member(b)
 			b = append(b, `"resultType":"complete"`...)
 		}
+		if x.to.method == "resources/read" && !hinted(r.Raw) {
+			b = x.member(b)
+			b = append(b, cacheHints[1:]...)
+		}
 		if r.MetaAt == 0 {
 			b = x.member(b)
 			b = append(append(append(b, `"_meta":{`...), x.e.identity...), '}')
@@ -160,7 +165,7 @@ func (x *exchange) failed(err error) {
 			retryAfter(x.w, f)
 		}
 		x.fail(&rpcError{status: f.Status, code: codeInternal, message: f.Message})
-	case f.ToolError:
+	case f.ToolError && x.to.method == "": // a model reads it
 		x.told(f.Message)
 	default:
 		status := http.StatusOK

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -52,6 +53,24 @@ func (x *exchange) call() {
 			return
 		}
 	}
+	x.to = target{kind: session.KindTool, name: x.q.name, timeout: timeout}
+	x.invoke(s)
+}
+
+// target is what a request asks of a provider.
+type target struct {
+	kind    session.Kind
+	name    string          // exposed
+	method  string          // empty for tools/call
+	uri     string          // as the provider knows it, where that is not the offer's own name
+	extra   json.RawMessage // more members of params
+	timeout time.Duration
+	unknown *rpcError // what is said when nobody offers it; nil says what the error table does
+}
+
+// invoke makes the call that x.to describes, again for as long as the provider asks
+// for input first, and answers with its outcome.
+func (x *exchange) invoke(s *session.Session) {
 	input, bad := x.input()
 	if bad != nil {
 		x.fail(bad)
@@ -59,7 +78,7 @@ func (x *exchange) call() {
 	}
 	p := newPulse(x)
 	for round := 0; ; round++ {
-		o := x.ask(s, p, timeout, input)
+		o := x.ask(s, p, input)
 		if o.Err != nil || !o.Result.Asks {
 			x.finish(o)
 			o.Result.Release()
@@ -75,11 +94,12 @@ func (x *exchange) call() {
 }
 
 // ask makes one call and waits for its outcome.
-func (x *exchange) ask(s *session.Session, p *pulse, timeout time.Duration, input session.Input) session.Outcome {
+func (x *exchange) ask(s *session.Session, p *pulse, input session.Input) session.Outcome {
 	for {
 		now := time.Now()
 		c := &session.Call{
-			Tool: x.q.name, Arguments: x.q.arguments, Input: input, Deadline: now.Add(timeout), Events: accepts(x.r),
+			Kind: x.to.kind, Tool: x.to.name, Method: x.to.method, Target: x.to.uri, Extra: x.to.extra,
+			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: accepts(x.r),
 			Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
 		}
 		x.describe(c)
@@ -248,8 +268,12 @@ func (x *exchange) finish(o session.Outcome) {
 		x.toolResult(o.Result)
 		return
 	}
+	if x.to.unknown != nil && errors.Is(o.Err, session.ErrUnknownTool) {
+		x.fail(x.to.unknown)
+		return
+	}
 	if e, ok := errors.AsType[*session.ProtocolError](o.Err); ok {
-		x.fail(passed(e))
+		x.fail(x.passed(e))
 		return
 	}
 	if errors.Is(o.Err, session.ErrCancelled) {
@@ -263,9 +287,11 @@ func (x *exchange) finish(o session.Outcome) {
 
 // passed is a provider's own error as clients see it: codes that the protocol
 // reserves for itself become -32603.
-func passed(e *session.ProtocolError) *rpcError {
+func (x *exchange) passed(e *session.ProtocolError) *rpcError {
 	code := e.Code
 	switch {
+	case code == codeNoResource && x.modern: // no code of that revision
+		code = codeInvalidParams
 	case code == codeInvalidParams, code == codeInternal:
 	case code >= -32019 && code <= -32000:
 	case code < -32768 || code > -32000:

@@ -237,7 +237,8 @@ func (x *exchange) askModern(r session.Result, a asking) {
 	x.toolResult(r)
 }
 
-// digest tells requests apart: the tool, and the arguments however they are written.
+// digest tells requests apart: what is asked, and the arguments however they are
+// written.
 func (x *exchange) digest() string {
 	var arguments any
 	if x.q.arguments != nil {
@@ -245,7 +246,7 @@ func (x *exchange) digest() string {
 		d.UseNumber()
 		_ = d.Decode(&arguments) // it has been checked
 	}
-	canonical, _ := json.Marshal([]any{x.q.name, arguments}) // what was decoded encodes
+	canonical, _ := json.Marshal([]any{x.q.method, x.q.name, x.q.uri, arguments}) // what was decoded encodes
 	sum := sha256.Sum256(canonical)
 	return hex.EncodeToString(sum[:])
 }

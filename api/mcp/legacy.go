@@ -40,6 +40,20 @@ func (x *exchange) serveLegacy(header string) {
 		x.call()
 	case "tools/list":
 		x.list(session.KindTool)
+	case "prompts/list":
+		x.list(session.KindPrompt)
+	case "prompts/get":
+		x.prompt()
+	case "resources/list":
+		x.list(session.KindResource)
+	case "resources/templates/list":
+		x.list(session.KindTemplate)
+	case "resources/read":
+		x.readResource()
+	case "resources/subscribe", "resources/unsubscribe":
+		x.subscribe()
+	case "completion/complete":
+		x.complete()
 	case "ping":
 		x.result()
 	case "logging/setLevel":
@@ -74,7 +88,8 @@ func (x *exchange) notified() {
 
 // capabilities is what the bridge can do, whoever is connected to it, so that
 // clients that keep it are not misled.
-const capabilities = `"capabilities":{"tools":{"listChanged":true},"logging":{}}`
+const capabilities = `"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
+	`"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}}`
 
 func (x *exchange) initialize() {
 	// A client must not be told that a bridge is there when it is not.

@@ -23,13 +23,21 @@ func (x *exchange) serveModern(header string) {
 	}
 	switch x.q.method {
 	case "tools/call":
-		if bad := x.checkName(); bad != nil {
-			x.fail(bad)
-			return
-		}
-		x.call()
+		x.named(x.q.name, x.call)
 	case "tools/list":
 		x.list(session.KindTool)
+	case "prompts/list":
+		x.list(session.KindPrompt)
+	case "prompts/get":
+		x.named(x.q.name, x.prompt)
+	case "resources/list":
+		x.list(session.KindResource)
+	case "resources/templates/list":
+		x.list(session.KindTemplate)
+	case "resources/read":
+		x.named(x.q.uri, x.readResource)
+	case "completion/complete":
+		x.complete()
 	case "server/discover":
 		x.discover()
 	case "subscriptions/listen":
@@ -66,15 +74,23 @@ func (x *exchange) checkMeta(header string) *rpcError {
 	return nil
 }
 
-// checkName checks that Mcp-Name says what the body says.
-func (x *exchange) checkName() *rpcError {
+// named goes on with a request whose Mcp-Name says what its body says.
+func (x *exchange) named(subject string, next func()) {
+	if bad := x.checkName(subject); bad != nil {
+		x.fail(bad)
+		return
+	}
+	next()
+}
+
+func (x *exchange) checkName(subject string) *rpcError {
 	value := x.r.Header.Get(mcp.HeaderName)
 	name, ok := mcp.DecodeHeaderValue(value)
 	if !ok {
 		return &rpcError{status: 400, code: codeHeaderMismatch, message: "the header Mcp-Name is not valid Base64"}
 	}
-	if name != x.q.name || value == "" {
-		return mismatch(mcp.HeaderName, name, x.q.name)
+	if name != subject || value == "" {
+		return mismatch(mcp.HeaderName, name, subject)
 	}
 	return nil
 }

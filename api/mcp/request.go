@@ -20,6 +20,7 @@ const (
 	codeMissingCapability = -32021
 	codeVersion           = -32022
 	codeCancelled         = -32800 // as the Language Server Protocol's RequestCancelled
+	codeNoResource        = -32002 // of the revisions up to 2025-11-25
 )
 
 // request is one decoded message of a client. Raw members are sub-slices of the
@@ -40,6 +41,11 @@ type request struct {
 	requestID json.RawMessage // of notifications/cancelled
 	version   string          // of initialize
 	client    client
+	uri       string          // of resources
+	hasURI    bool            // params.uri is a string
+	ref       json.RawMessage // of completion/complete
+	argument  json.RawMessage // of completion/complete
+	context   json.RawMessage // of completion/complete
 	caps      json.RawMessage // of initialize
 	listen    json.RawMessage // params.notifications
 	responses json.RawMessage // params.inputResponses
@@ -236,6 +242,14 @@ func (q *request) readParams(s *wire.Scanner) error {
 			q.requestID = v
 		case "protocolVersion":
 			q.version, _ = wire.Text(v)
+		case "uri":
+			q.uri, q.hasURI = wire.Text(v)
+		case "ref":
+			q.ref = v
+		case "argument":
+			q.argument = v
+		case "context":
+			q.context = v
 		case "notifications":
 			q.listen = v
 		case "capabilities":

@@ -51,6 +51,7 @@ type mcpSession struct {
 	mu     sync.Mutex
 	calls  map[string]chan struct{} // in flight, by the client's raw id; closed to cancel
 	asked  map[string]chan reply    // requests of ours to the client, by raw id
+	subs   map[string]struct{}      // subscribed resources, by exposed URI
 	asks   uint64                   // how many there were
 	stream chan struct{}            // closed when a newer GET takes over; nil without one
 	ended  bool
@@ -184,6 +185,34 @@ func (s *mcpSession) answer(id string, r reply) {
 		delete(s.asked, id)
 		c <- r
 	}
+}
+
+// maxSubscriptions bounds the resources that a session is subscribed to.
+const maxSubscriptions = 256
+
+// subscribe notes a subscription, or its end. False when there are too many.
+func (s *mcpSession) subscribe(uri string, on bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !on {
+		delete(s.subs, uri)
+		return true
+	}
+	if _, ok := s.subs[uri]; !ok && len(s.subs) >= maxSubscriptions {
+		return false
+	}
+	if s.subs == nil {
+		s.subs = map[string]struct{}{}
+	}
+	s.subs[uri] = struct{}{}
+	return true
+}
+
+func (s *mcpSession) subscribed(uri string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.subs[uri]
+	return ok
 }
 
 // takeStream makes the caller the session's one GET stream. The channel is closed

@@ -3,6 +3,7 @@ package mcp
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"mcpbridge/session"
@@ -36,21 +37,59 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		return
 	}
 	defer s.leaveStream(replaced)
-	e.follow(r, open(w, e.limits.WriteTimeout), watch, replaced, comment, legacyChanged)
+	e.follow(r, open(w, e.limits.WriteTimeout), watch, replaced, interest{kinds: everyKind, uri: s.subscribed})
 }
 
-var legacyChanged = []byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+// everyKind is the set of all kinds.
+const everyKind session.Kinds = 1<<session.NumKinds - 1
+
+// interest is what a stream is to be told of.
+type interest struct {
+	kinds session.Kinds
+	uri   func(exposed string) bool // of updated resources
+	mark  string                    // the raw member that every notification's params carry, or empty
+}
+
+// notifications are the messages for what has changed.
+func (i *interest) notifications(changed session.Kinds, updated []string) (all [][]byte) {
+	changed &= i.kinds
+	if changed.Has(session.KindTemplate) { // one list to clients
+		changed |= session.KindResource.Set()
+	}
+	for k, name := range []string{session.KindTool: "tools", session.KindPrompt: "prompts", session.KindResource: "resources"} {
+		if changed.Has(session.Kind(k)) { //nolint:gosec // a small constant
+			b := `{"jsonrpc":"2.0","method":"notifications/` + name + `/list_changed"`
+			if i.mark != "" {
+				b += `,"params":{` + i.mark + `}`
+			}
+			all = append(all, []byte(b+`}`))
+		}
+	}
+	for _, uri := range updated {
+		if i.uri(uri) {
+			quoted, _ := json.Marshal(uri) // a string always encodes
+			b := `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":` + string(quoted)
+			if i.mark != "" {
+				b += `,` + i.mark
+			}
+			all = append(all, []byte(b+`}}`))
+		}
+	}
+	return all
+}
 
 // follow writes a notification for every change until the client, its session,
-// the bridge or the process ends. first goes out at once.
-func (e *Endpoint) follow(r *http.Request, s *stream, watch *session.Watch, replaced <-chan struct{}, first, changed []byte) {
-	s.write(first)
+// the bridge or the process ends.
+func (e *Endpoint) follow(r *http.Request, s *stream, watch *session.Watch, replaced <-chan struct{}, in interest) {
+	s.alive() // so that the first bytes go out at once
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	for !s.broken {
 		select {
 		case <-watch.Changed():
-			s.event(changed)
+			for _, message := range in.notifications(watch.Take()) {
+				s.event(message)
+			}
 		case <-alive.C:
 			s.alive()
 		case <-replaced:
@@ -69,10 +108,13 @@ func (e *Endpoint) follow(r *http.Request, s *stream, watch *session.Watch, repl
 // for, each with the request's id (MCP 2026-07-28 patterns/subscriptions).
 func (x *exchange) listen() {
 	var want struct {
-		ToolsListChanged bool `json:"toolsListChanged"`
+		ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
+		PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
+		ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
+		ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"`
 	}
 	if x.q.listen == nil || json.Unmarshal(x.q.listen, &want) != nil {
-		x.fail(&rpcError{status: 400, code: codeInvalidParams, message: `params must have "notifications", an object of booleans`})
+		x.fail(&rpcError{status: 400, code: codeInvalidParams, message: `params must have "notifications", an object of what to listen to`})
 		return
 	}
 	if !accepts(x.r) {
@@ -87,14 +129,23 @@ func (x *exchange) listen() {
 	defer watch.Close()
 	id := string(x.q.id)
 	mark := `"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}`
-	honoured := `{}`
-	if want.ToolsListChanged {
-		honoured = `{"toolsListChanged":true}`
+	if len(want.ResourceSubscriptions) > maxSubscriptions {
+		want.ResourceSubscriptions = want.ResourceSubscriptions[:maxSubscriptions] // the acknowledgement says which
+	}
+	honoured, _ := json.Marshal(want) // booleans and strings always encode
+	in := interest{mark: mark, uri: func(uri string) bool { return slices.Contains(want.ResourceSubscriptions, uri) }}
+	for kind, wanted := range map[session.Kind]bool{
+		session.KindTool: want.ToolsListChanged, session.KindPrompt: want.PromptsListChanged,
+		session.KindResource: want.ResourcesListChanged, session.KindTemplate: want.ResourcesListChanged,
+	} {
+		if wanted {
+			in.kinds |= kind.Set()
+		}
 	}
 	x.stream = open(x.w, x.e.limits.WriteTimeout)
-	x.stream.event([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + honoured + `,` + mark + `}}`))
-	if want.ToolsListChanged {
-		x.e.follow(x.r, x.stream, watch, nil, comment, []byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+mark+`}}`))
+	x.stream.event([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(honoured) + `,` + mark + `}}`))
+	if in.kinds != 0 || len(want.ResourceSubscriptions) > 0 {
+		x.e.follow(x.r, x.stream, watch, nil, in)
 	}
 	x.stream.event([]byte(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `,` + string(x.e.identity) + `}}}`))
 }
