@@ -45,6 +45,7 @@ type Result struct {
 	Typed   bool     // the object has resultType
 	MetaAt  int      // where the members of its object _meta begin; 0 when it has none
 	Signed  bool     // _meta has a server's identity
+	Loose   bool     // it has structuredContent that is no object
 	Asks    bool     // resultType is input_required: it asks the client for something first
 	Buffer  Releaser // owner of Raw; may be nil. The receiver releases it once
 }

@@ -46,6 +46,28 @@ type List struct {
 	once sync.Once
 	json []byte // "{…},{…}", every definition with its exposed name
 	ends []int  // ends[i] is where the i-th definition ends in json
+
+	shaped sync.Map // any → *List
+}
+
+// Shaped returns the list with every definition as shape returns it, made once for a
+// key. Offers are the same.
+func (l *List) Shaped(key any, shape func(definition []byte) []byte) *List {
+	if v, ok := l.shaped.Load(key); ok {
+		return v.(*List) //nolint:forcetypeassert // the map holds nothing else
+	}
+	out := &List{Offers: l.Offers, ends: make([]int, len(l.Offers))}
+	out.once.Do(func() {
+		for i := range l.Offers {
+			if i > 0 {
+				out.json = append(out.json, ',')
+			}
+			out.json = append(out.json, shape(l.JSON(i, i+1))...)
+			out.ends[i] = len(out.json)
+		}
+	})
+	v, _ := l.shaped.LoadOrStore(key, out)
+	return v.(*List) //nolint:forcetypeassert // the map holds nothing else
 }
 
 // Find returns the offer of that exposed name, or nil.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"mcpbridge/api/shape"
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
 )
@@ -80,6 +81,9 @@ func (x *exchange) result(pieces ...[]byte) {
 // toolResult sends a provider's result: its own bytes, and behind them what the
 // modern revision wants and they lack.
 func (x *exchange) toolResult(r session.Result) {
+	if era := x.era(); x.to.method == "" && (era > shape.Structured || era == shape.Structured && r.Loose) && !x.rawWanted() {
+		r.Raw = shape.Profile{Era: era}.Result(r.Raw) // of a legacy answer: nothing is put into it
+	}
 	buf := wire.NewBuffer(len(r.Raw) + envelope)
 	b := append(x.begin(buf.B), `,"result":`...)
 	raw := r.Raw

@@ -34,6 +34,9 @@ func (x *exchange) list(kind session.Kind) {
 		return
 	}
 	c := s.Catalog().Of(kind)
+	if p := x.profile(); kind == session.KindTool && !p.Plain() {
+		c = c.Shaped(p, p.Tool)
+	}
 	from := 0
 	if x.q.cursor != nil {
 		name, ok := readCursor(x.q.cursor)

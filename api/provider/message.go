@@ -121,6 +121,8 @@ func readResult(s *wire.Scanner, frame []byte) (r session.Result, err error) {
 		switch string(name) {
 		case "isError":
 			r.IsError = string(v) == "true"
+		case "structuredContent":
+			r.Loose = v[0] != '{'
 		case "resultType":
 			r.Typed = true
 			r.Asks = string(v) == `"input_required"`
