@@ -416,3 +416,12 @@ func TestShutdownTellsProvidersToComeBack(t *testing.T) {
 	}
 	<-ended
 }
+
+func TestSeedProviderBeyondALimitIsClosed(t *testing.T) {
+	w := start(t, withLimits(session.Limits{Instances: 1}))
+	w.dial("/ws/extension?room=b")
+	p := w.dial("/ws/extension?room=b")
+	if code, reason := p.closed(); code != 4429 || !strings.Contains(reason, "instances of a provider") {
+		t.Errorf("closed with %d %q", code, reason)
+	}
+}

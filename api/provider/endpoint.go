@@ -93,7 +93,7 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 	var grace *time.Timer
 	if seed && ws.Subprotocol() == "" {
 		if err := c.attachNamed(); err != nil {
-			c.complain(err)
+			c.complain(c.unattached(err))
 			e.remove(c)
 			return
 		}
