@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"unsafe"
@@ -232,6 +234,33 @@ func next(s *wire.Scanner) (any, error) {
 	case 'n':
 		return nil, nil
 	default:
-		return json.Number(raw), nil
+		return number(raw), nil
+	}
+}
+
+// maxNumber is the longest number, and the greatest exponent, that is judged exactly.
+const maxNumber = 400
+
+// number keeps a number's text, unless exact arithmetic with it could take the
+// library long: then it counts as the nearest float64, or as 1e400 beyond all of them.
+func number(raw json.RawMessage) json.Number {
+	exponent := 0
+	if e := bytes.IndexAny(raw, "eE"); e >= 0 {
+		var err error
+		if exponent, err = strconv.Atoi(string(raw[e+1:])); err != nil {
+			exponent = math.MaxInt
+		}
+	}
+	if len(raw) <= maxNumber && -maxNumber <= exponent && exponent <= maxNumber {
+		return json.Number(raw)
+	}
+	f, _ := strconv.ParseFloat(string(raw), 64) // what is out of range is infinite
+	switch {
+	case math.IsInf(f, 1):
+		return "1e400"
+	case math.IsInf(f, -1):
+		return "-1e400"
+	default:
+		return json.Number(strconv.FormatFloat(f, 'g', -1, 64))
 	}
 }

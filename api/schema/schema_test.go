@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"mcpbridge/api/schema"
 )
@@ -101,5 +102,20 @@ func BenchmarkValidate(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestHugeNumbersAreJudgedAtOnce(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"a":{"type":"array","items":{"type":"number","minimum":-5}},"b":{"type":"integer","maximum":1e999999}}}`)
+	const many = 10_000 // exactly, each would take tens of milliseconds
+	for number, fits := range map[string]bool{
+		"1e999999": true, "-1e999999": false, "1e-999999": true, "1E+99999999999999999999": true,
+		"1" + strings.Repeat("0", 5000): true, "-1" + strings.Repeat("0", 5000): false,
+	} {
+		begun := time.Now()
+		err := s.Validate(json.RawMessage(`{"a":[` + strings.Repeat(number+",", many/len(number)) + number + `],"b":1e999999}`))
+		if (err == nil) != fits || time.Since(begun) > 5*time.Second {
+			t.Errorf("%.10s...: %v after %v", number, err, time.Since(begun))
+		}
 	}
 }
