@@ -549,3 +549,19 @@ func TestLongStreamsAreNotCut(t *testing.T) {
 		w.end()
 	})
 }
+
+func TestClientThatDoesNotReadItsAnswerIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		for _, body := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{}`} {
+			conn := w.connect()
+			fmt.Fprintf(conn, "POST /b/b/mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			time.Sleep(11 * time.Second) // the limit is 10 s
+			synctest.Wait()
+			if b, err := io.ReadAll(io.LimitReader(conn, 10)); err != nil || len(b) > 0 {
+				t.Errorf("read %q, %v", b, err)
+			}
+		}
+		w.end()
+	})
+}

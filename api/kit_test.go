@@ -180,6 +180,18 @@ func (w *world) restart() {
 func (w *world) url(path string) string      { return w.base + path }
 func (w *world) mcpURL(bridge string) string { return w.url("/b/" + bridge + "/mcp") }
 
+// connect opens a bare connection, in a bubble.
+func (w *world) connect() net.Conn {
+	w.t.Helper()
+	transport, _ := w.client.Transport.(*http.Transport)
+	conn, err := transport.DialContext(w.t.Context(), "", "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // answer is what came back over HTTP.
 type answer struct {
 	status int

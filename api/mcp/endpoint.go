@@ -67,7 +67,7 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, bridge session.
 	case http.MethodGet, http.MethodDelete:
 		if v := r.Header.Get("Mcp-Protocol-Version"); v != "" && !isLegacy(v) {
 			w.Header().Set("Allow", http.MethodPost)
-			writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "this revision has POST only")
+			e.writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "this revision has POST only")
 			return
 		}
 		if r.Method == http.MethodGet {
@@ -77,7 +77,7 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, bridge session.
 		}
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE, OPTIONS")
-		writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "the MCP endpoint takes POST, GET and DELETE")
+		e.writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "the MCP endpoint takes POST, GET and DELETE")
 	}
 }
 
@@ -86,11 +86,11 @@ var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
 func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" {
-		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "bodies are taken without Content-Encoding only")
+		e.writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "bodies are taken without Content-Encoding only")
 		return
 	}
 	if t := r.Header.Get("Content-Type"); t != jsonType && !isJSON(t) {
-		writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
+		e.writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
 		return
 	}
 	x, _ := exchanges.Get().(*exchange)
@@ -109,11 +109,11 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.B
 	if err != nil {
 		if errors.Is(err, wire.ErrTooLong) {
 			w.Header().Set("Connection", "close") // the rest is not read
-			writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,
+			e.writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,
 				"the body may have at most "+strconv.Itoa(e.limits.BodyBytes)+" bytes")
 			return
 		}
-		writeError(w, http.StatusBadRequest, codeParse, "the body could not be read")
+		e.writeError(w, http.StatusBadRequest, codeParse, "the body could not be read")
 		return
 	}
 	q, bad := decode(x.body.B, e.limits.MessageDepth)
@@ -153,11 +153,11 @@ func (x *exchange) dispatch() {
 func (e *Endpoint) refuse(w http.ResponseWriter, err error) {
 	f := e.cfg.Fault(err)
 	retryAfter(w, f)
-	writeError(w, f.Status, codeInternal, f.Message)
+	e.writeError(w, f.Status, codeInternal, f.Message)
 }
 
 // writeError sends a JSON-RPC error without an id.
-func writeError(w http.ResponseWriter, status, code int, message string) {
-	x := exchange{w: w}
+func (e *Endpoint) writeError(w http.ResponseWriter, status, code int, message string) {
+	x := exchange{e: e, w: w}
 	x.fail(&rpcError{status: status, code: code, message: message})
 }

@@ -297,7 +297,7 @@ func (e *Endpoint) delete(w http.ResponseWriter, r *http.Request, bridge session
 func (e *Endpoint) mustSession(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) (*mcpSession, bool) {
 	text := r.Header.Get("Mcp-Session-Id")
 	if text == "" {
-		writeError(w, http.StatusBadRequest, codeInvalidRequest, "the header Mcp-Session-Id is missing")
+		e.writeError(w, http.StatusBadRequest, codeInvalidRequest, "the header Mcp-Session-Id is missing")
 		return nil, false
 	}
 	s, err := e.session(r.Context(), text, bridge, principal)
@@ -306,7 +306,7 @@ func (e *Endpoint) mustSession(w http.ResponseWriter, r *http.Request, bridge se
 		return nil, false
 	}
 	if s == nil {
-		writeError(w, http.StatusNotFound, codeInvalidRequest, sessionGone)
+		e.writeError(w, http.StatusNotFound, codeInvalidRequest, sessionGone)
 		return nil, false
 	}
 	return s, true

@@ -33,7 +33,7 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 	defer watch.Close()
 	replaced, ok := s.takeStream()
 	if !ok {
-		writeError(w, http.StatusNotFound, codeInvalidRequest, sessionGone)
+		e.writeError(w, http.StatusNotFound, codeInvalidRequest, sessionGone)
 		return
 	}
 	defer s.leaveStream(replaced)
