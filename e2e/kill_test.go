@@ -286,6 +286,7 @@ func TestLateResultIsNoLaterCallsAnswer(t *testing.T) {
 	p.result(late, "first")
 	p.result(id, "second")
 	second.outcome().want(t, 0, `second\n`, ``)
+	_ = p.ws.CloseNow()
 	s.stop()
 }
 
