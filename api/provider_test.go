@@ -147,7 +147,7 @@ func TestRegistrationIsAnsweredToolByTool(t *testing.T) {
 			t.Errorf("%s is refused without saying why", x.Name)
 		}
 	}
-	if got, want := strings.Join(taken, " "), "good>good:0 say hello>say_hello:1 bare>bare:2 nnnnnnnnnn>nnnnnnnnnn:1"; got != want {
+	if got, want := strings.Join(taken, " "), "good>good:0 say hello>say_hello:1 bare>bare:2 nnnnnnnnnn>nnnnnnnnnn:2"; got != want {
 		t.Errorf("taken\n got %s\nwant %s", got, want)
 	}
 	if got, want := strings.Join(refused, " "), "good:duplicate :bad_name :bad_name wrong_type:bad_schema no_schema:bad_schema bad_keyword:bad_schema "+

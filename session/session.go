@@ -274,6 +274,9 @@ func (s *Session) Watch() (*Watch, error) {
 // Changed is ready when Take has something to give.
 func (w *Watch) Changed() <-chan struct{} { return w.c }
 
+// Catalog is the session's newest durable catalog.
+func (w *Watch) Catalog() *Catalog { return w.s.Catalog() }
+
 // Done is closed when the session has ended; Cause then says why.
 func (w *Watch) Done() <-chan struct{} { return w.end }
 

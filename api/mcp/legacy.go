@@ -93,12 +93,14 @@ const capabilities = `"capabilities":{"tools":{"listChanged":true},"prompts":{"l
 
 func (x *exchange) initialize() {
 	// A client must not be told that a bridge is there when it is not.
-	if _, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge); err != nil {
+	live, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
+	if err != nil {
 		x.failed(err)
 		return
 	}
 	version := negotiate(x.q.version)
-	_, text := x.e.newSession(x.bridge, x.principal, version, x.q.client, x.q.caps)
+	s, text := x.e.newSession(x.bridge, x.principal, version, x.q.client, x.q.caps)
+	s.told.Store(live.Catalog().Revision)
 	x.w.Header().Set("Mcp-Session-Id", text)
 	x.result([]byte(`"protocolVersion":"` + version + `",` + capabilities + `,"serverInfo":` + x.e.serverInfo()))
 }

@@ -45,8 +45,9 @@ func (h *handle) expires() time.Time { return time.Unix(h.Begun, 0).Add(sessionL
 // mcpSession is an MCP session in this process.
 type mcpSession struct {
 	handle
-	level atomic.Int32 // least log level to send
-	used  atomic.Int64 // the janitor's round when it was last used
+	level atomic.Int32  // least log level to send
+	told  atomic.Uint64 // revision of the catalog that its streams have told it of; 0 when not known
+	used  atomic.Int64  // the janitor's round when it was last used
 
 	mu     sync.Mutex
 	calls  map[string]chan struct{} // in flight, by the client's raw id; closed to cancel

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"mcpbridge/session"
@@ -37,7 +38,8 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		return
 	}
 	defer s.leaveStream(replaced)
-	e.follow(r, open(w, e.limits.WriteTimeout), watch, replaced, interest{kinds: everyKind, uri: s.subscribed})
+	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told}
+	e.follow(r, open(w, e.limits.WriteTimeout), watch, replaced, in)
 }
 
 // everyKind is the set of all kinds.
@@ -48,6 +50,21 @@ type interest struct {
 	kinds session.Kinds
 	uri   func(exposed string) bool // of updated resources
 	mark  string                    // the raw member that every notification's params carry, or empty
+	told  *atomic.Uint64            // the revision that the client knows of, kept between its streams; or nil
+}
+
+// missed is what changed while the client had no stream: which, is not known.
+func (i *interest) missed(c *session.Catalog) session.Kinds {
+	if i.told == nil || i.told.Swap(c.Revision) == c.Revision {
+		return 0
+	}
+	kinds := session.KindTool.Set()
+	for k := range session.NumKinds {
+		if len(c.Of(k).Offers) > 0 {
+			kinds |= k.Set()
+		}
+	}
+	return kinds
 }
 
 // notifications are the messages for what has changed.
@@ -82,11 +99,17 @@ func (i *interest) notifications(changed session.Kinds, updated []string) (all [
 // the bridge or the process ends.
 func (e *Endpoint) follow(r *http.Request, s *stream, watch *session.Watch, replaced <-chan struct{}, in interest) {
 	s.alive() // so that the first bytes go out at once
+	for _, message := range in.notifications(in.missed(watch.Catalog()), nil) {
+		s.event(message)
+	}
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	for !s.broken {
 		select {
 		case <-watch.Changed():
+			if in.told != nil {
+				in.told.Store(watch.Catalog().Revision)
+			}
 			for _, message := range in.notifications(watch.Take()) {
 				s.event(message)
 			}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +21,7 @@ import (
 type conn struct {
 	e      *Endpoint
 	ws     *websocket.Conn
+	raw    net.Conn // below ws
 	bridge session.BridgeID
 	born   int64 // the keeper's beat when it came; pings are due at whole intervals after it
 	out    outbox
@@ -59,22 +60,6 @@ func (c *conn) attach(h session.Hello, again bool) error {
 		c.inst, err = s.Attach(h, &c.out, time.Now())
 		return err
 	})
-}
-
-// attachNamed attaches a connection that has not said hello.
-func (c *conn) attachNamed() error {
-	return c.attach(session.Hello{Provider: c.named, Retain: -1, Adopt: true}, false)
-}
-
-// attached sees to it that the connection is an instance.
-func (c *conn) attached(m *message) error {
-	c.mu.Lock()
-	inst := c.inst
-	c.mu.Unlock()
-	if inst != nil {
-		return nil
-	}
-	return aside(func(*message) error { return c.attachNamed() }, m)
 }
 
 // read reads until the connection ends.
@@ -192,49 +177,6 @@ func (c *conn) complain(err error) bool {
 	return true
 }
 
-// handle takes one frame. With keep, buf now belongs to a call's result.
-func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
-	m, _ := messages.Get().(*message)
-	defer func() {
-		*m = message{} // so that it holds nobody's memory
-		messages.Put(m)
-	}()
-	if err := m.decode(buf.B, c.e.limits.MessageDepth); err != nil {
-		code := "bad_message"
-		if _, deep := errors.AsType[*wire.DepthError](err); deep {
-			code = "too_deep"
-		}
-		return false, &problem{code: code, message: err.Error(), of: m.kind}
-	}
-	if m.kind == "hello" {
-		if !first {
-			return false, &problem{code: "bad_hello", message: "hello must be the first message", of: m.kind, close: closeBadHello}
-		}
-		return false, aside(c.hello, m)
-	}
-	if err := c.attached(m); err != nil {
-		return false, c.unattached(err)
-	}
-	switch m.kind {
-	case "toolResult":
-		return c.toolResult(m, buf)
-	case "toolError":
-		return false, c.toolError(m)
-	case "registerTools":
-		return false, aside(c.registerTools, m)
-	case "unregisterTools":
-		return false, aside(c.unregisterTools, m)
-	case "progress":
-		return false, c.progress(m)
-	case "log":
-		return false, c.log(m)
-	case "pong":
-		return false, nil
-	default:
-		return false, &problem{code: "unknown_type", message: fmt.Sprintf("messages of type %.40q are not known", m.kind), of: clip(m.kind)}
-	}
-}
-
 // unattached closes a connection that could not become an instance: there is
 // nothing that it could be used for.
 func (c *conn) unattached(err error) error {
@@ -262,117 +204,4 @@ func encode(v any) []byte {
 		panic("provider: " + err.Error())
 	}
 	return b
-}
-
-func (c *conn) toolResult(m *message, buf *wire.Buffer) (keep bool, err error) {
-	id, err := m.callID()
-	if err != nil {
-		return false, &problem{code: "bad_message", message: err.Error(), of: m.kind}
-	}
-	raw := m.members[mResult]
-	if len(raw) == 0 || raw[0] != '{' {
-		if err := c.inst.Fail(id, session.ErrBadResult); err != nil {
-			return false, err
-		}
-		return false, &problem{code: "bad_result", message: `member "result" must be an object`, of: m.kind}
-	}
-	m.result.Buffer = buf
-	return true, c.inst.Finish(id, m.result)
-}
-
-func (c *conn) toolError(m *message) error {
-	id, err := m.callID()
-	if err != nil {
-		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
-	}
-	e, err := readError(m.members[mError], c.e.limits.MessageDepth)
-	if err != nil {
-		if err := c.inst.Fail(id, session.ErrBadResult); err != nil {
-			return err
-		}
-		return &problem{code: "bad_result", message: err.Error(), of: m.kind}
-	}
-	return c.inst.Fail(id, e)
-}
-
-// readError reads a JSON-RPC error object.
-func readError(raw json.RawMessage, depth int) (*session.ProtocolError, error) {
-	if raw == nil {
-		return nil, errors.New(`member "error" must be an object`)
-	}
-	s, err := wire.NewScanner(raw, depth)
-	if err != nil {
-		return nil, err
-	}
-	var e session.ProtocolError
-	coded := false
-	err = s.Object(func(name []byte) error {
-		v, err := s.Raw()
-		switch string(name) {
-		case "code":
-			n, e2 := strconv.ParseInt(string(v), 10, 32)
-			e.Code, coded = int(n), e2 == nil
-		case "message":
-			e.Message, _ = wire.Text(v)
-		case "data":
-			e.Data = append([]byte(nil), v...)
-		}
-		return err
-	})
-	if err == nil && !coded {
-		err = errors.New(`member "error.code" must be an integer`)
-	}
-	return &e, err
-}
-
-func (c *conn) progress(m *message) error {
-	id, err := m.callID()
-	if err != nil {
-		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
-	}
-	n, err := strconv.ParseFloat(string(m.members[mProgress]), 64)
-	if err != nil {
-		return &problem{code: "bad_message", message: `member "progress" must be a number`, of: m.kind}
-	}
-	if t := m.members[mTotal]; t != nil && t[0] != '-' && (t[0] < '0' || t[0] > '9') {
-		return &problem{code: "bad_message", message: `member "total" must be a number`, of: m.kind}
-	}
-	if t := m.members[mMessage]; t != nil && t[0] != '"' {
-		return &problem{code: "bad_message", message: `member "message" must be a string`, of: m.kind}
-	}
-	return c.inst.Notify(id, session.Event{
-		Kind: session.EventProgress, Progress: n, Value: own(m.members[mProgress]),
-		Total: own(m.members[mTotal]), Message: own(m.members[mMessage]),
-	})
-}
-
-func (c *conn) log(m *message) error {
-	if m.members[mCallID] == nil {
-		return nil // of no call: no client asked for it
-	}
-	id, err := m.callID()
-	if err != nil {
-		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
-	}
-	level, err := m.text(mLevel, 16)
-	if err != nil || wire.LogLevel(level) < 0 {
-		return &problem{code: "bad_message", message: `member "level" must be one of ` + wire.LogLevels, of: m.kind}
-	}
-	if t := m.members[mLogger]; t != nil && t[0] != '"' {
-		return &problem{code: "bad_message", message: `member "logger" must be a string`, of: m.kind}
-	}
-	if m.members[mData] == nil {
-		return &problem{code: "bad_message", message: `member "data" is missing`, of: m.kind}
-	}
-	return c.inst.Notify(id, session.Event{
-		Kind: session.EventLog, Level: level, Value: own(m.members[mData]), Logger: own(m.members[mLogger]),
-	})
-}
-
-// own copies a member out of the frame's memory.
-func own(raw json.RawMessage) json.RawMessage {
-	if raw == nil {
-		return nil
-	}
-	return append(json.RawMessage(nil), raw...)
 }

@@ -78,11 +78,11 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 			return
 		}
 	}
-	ws, err := upgrade(w, r)
+	ws, raw, err := upgrade(w, r)
 	if err != nil {
 		return // the answer has been written
 	}
-	c := &conn{e: e, ws: ws, bridge: bridge, named: named}
+	c := &conn{e: e, ws: ws, raw: raw, bridge: bridge, named: named}
 	c.out.c = c
 	c.born = e.beat.Load()
 	c.heard.Store(c.born)
@@ -115,7 +115,7 @@ func (e *Endpoint) Refuse(w http.ResponseWriter, r *http.Request, cause error) {
 		http.Error(w, f.Message, f.Status)
 		return
 	}
-	ws, err := upgrade(w, r)
+	ws, _, err := upgrade(w, r)
 	if err != nil {
 		return
 	}
@@ -130,28 +130,35 @@ const (
 )
 
 // slim is a ResponseWriter whose hijacked connection has small buffers.
-type slim struct{ http.ResponseWriter }
+type slim struct {
+	http.ResponseWriter
+	conn net.Conn // once hijacked
+}
 
 // Hijack implements [http.Hijacker].
-func (s slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (s *slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	s.conn = conn
 	if err != nil || rw.Reader.Buffered() > 0 { // what the peer sent early must not be lost
 		return conn, rw, err
 	}
 	return conn, bufio.NewReadWriter(bufio.NewReaderSize(conn, readBuffer), bufio.NewWriterSize(conn, writeBuffer)), nil
 }
 
-func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	ws, err := websocket.Accept(slim{w}, r, &websocket.AcceptOptions{
+// upgrade also returns the connection below, which can be cut at once: a WebSocket
+// that is closing waits for its peer.
+func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
+	small := &slim{ResponseWriter: w}
+	ws, err := websocket.Accept(small, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol},
 		InsecureSkipVerify: true, // Origin has been checked, by rules of our own
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ws.SetReadLimit(-1) // the reader's own limit can say what it is
-	return ws, nil
+	return ws, small.conn, nil
 }
 
 func (e *Endpoint) add(c *conn) bool {
@@ -235,7 +242,7 @@ func (e *Endpoint) cut(c *conn, cause error) {
 		return
 	}
 	e.cfg.Log.Info("provider cut", "bridge", c.bridge, "reason", cause)
-	_ = c.ws.CloseNow() // its reader sees the end
+	_ = c.raw.Close() // its reader sees the end
 }
 
 // probe sends a ping frame to a peer that did not answer the ping message: a
@@ -287,7 +294,7 @@ func (e *Endpoint) Close(ctx context.Context) {
 	case <-ctx.Done():
 		e.mu.Lock()
 		for c := range e.conns {
-			_ = c.ws.CloseNow()
+			_ = c.raw.Close()
 		}
 		e.mu.Unlock()
 		<-done

@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"mcpbridge/api/schema"
+	"mcpbridge/api/shape"
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
 )
@@ -82,6 +83,8 @@ func readTool(raw json.RawMessage, l session.Limits) (t session.Tool, warnings [
 		raw = append(raw[:last:last], append([]byte(`,"inputSchema":{"type":"object"}`), raw[last:]...)...)
 	} else if err := checkSchema("inputSchema", input, l, true); err != nil {
 		return t, nil, err
+	} else {
+		warnings = append(warnings, shape.Warnings(input)...)
 	}
 	if output != nil && string(output) != "null" {
 		if err := checkSchema("outputSchema", output, l, false); err != nil {

@@ -324,7 +324,10 @@ func endpoint(server, bridge string) (string, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", usagef("%q is not an http or https URL", address(bridge))
 	}
-	if parts := strings.Split(strings.Trim(u.Path, "/"), "/"); len(parts) >= 2 && parts[len(parts)-2] == "b" {
+	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
+	n := len(parts)
+	whole := n >= 3 && parts[n-3] == "b" && parts[n-1] == "mcp"
+	if !whole && n >= 2 && parts[n-2] == "b" {
 		u = u.JoinPath("mcp")
 	}
 	return u.String(), nil

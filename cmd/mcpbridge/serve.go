@@ -137,6 +137,7 @@ func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+	dropSilent(server)
 	parts, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var wg sync.WaitGroup
@@ -174,6 +175,29 @@ func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener,
 		return nil
 	}
 	return cause
+}
+
+// dropSilent makes a server that shuts down close the connections on which nothing
+// has been sent: net/http waits 5 s for them, and a browser opens some in advance.
+func dropSilent(server *http.Server) {
+	var mu sync.Mutex
+	silent := map[net.Conn]struct{}{}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		if state == http.StateNew {
+			silent[c] = struct{}{}
+		} else {
+			delete(silent, c)
+		}
+	}
+	server.RegisterOnShutdown(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for c := range silent {
+			_ = c.Close()
+		}
+	})
 }
 
 // listen opens the listener, and checks that --open ended up on loopback.
