@@ -375,6 +375,7 @@ func TestFullMailboxMakesSendersWait(t *testing.T) {
 		mu.Unlock()
 		close(g.open)
 		wg.Wait()
+		synctest.Wait() // the last turns may be another goroutine's
 		if n := len(g.write()); n != senders {
 			t.Errorf("%d calls delivered, want %d", n, senders)
 		}

@@ -19,25 +19,55 @@ import (
 // pause is the time between the notifications of a fixture.
 const pause = 50 * time.Millisecond
 
-// fixtures is the provider, and the one tool that comes and goes.
+// fixtures is what the provider offers, whatever the dialect.
 type fixtures struct {
-	*provider.Provider
-	mu      sync.Mutex // held while the set changes
+	whole bool // prompts and resources are offered too
+
+	mu      sync.Mutex // held while the offer changes
 	visitor bool       // test_visiting_tool is offered
+	guest   bool       // test_visiting_prompt is offered
+	// publish tells the bridge that tools or prompts have changed, with mu held.
+	publish func(ctx context.Context, kind string) error
 }
 
-func newFixtures(cfg provider.Config) (*fixtures, error) {
+// reporter takes what a tool reports before it answers: a call, in either dialect.
+type reporter interface {
+	Progress(progress, total float64, message string)
+	Log(level, logger string, data any)
+}
+
+// tool is a tool with a Handle, or one that reports on its way.
+type tool struct {
+	provider.Tool
+	report func(ctx context.Context, to reporter) (provider.Result, error)
+}
+
+// newProvider is the provider of dialect bridge.v1, which carries tools alone.
+func newProvider(cfg provider.Config) (*provider.Provider, error) {
 	f := &fixtures{}
-	cfg.Tools = f.tools()
+	tools := func() []provider.Tool {
+		var all []provider.Tool
+		for _, t := range f.tools() {
+			if t.report != nil {
+				t.Handle = func(ctx context.Context, call *provider.Call) (provider.Result, error) { return t.report(ctx, call) }
+			}
+			all = append(all, t.Tool)
+		}
+		return all
+	}
+	cfg.Tools = tools()
 	p, err := provider.New(cfg)
-	f.Provider = p
-	return f, err
+	f.publish = func(ctx context.Context, _ string) error {
+		_, err := p.SetTools(ctx, tools()...)
+		return err
+	}
+	return p, err
 }
 
 // tools is the whole set. Its names and what the tools do come from the
 // descriptions in the suite's own scenarios.
-func (f *fixtures) tools() []provider.Tool {
-	tools := []provider.Tool{
+func (f *fixtures) tools() []tool {
+	plain := []provider.Tool{
 		{
 			Name: "test_simple_text", Title: "Simple text", Description: "Returns a text.",
 			Handle: returns(provider.Text("This is a simple text response for testing.")),
@@ -67,20 +97,8 @@ func (f *fixtures) tools() []provider.Tool {
 			Handle: returns(provider.Failure("This tool intentionally returns an error for testing")),
 		},
 		{
-			Name: "test_tool_with_progress", Title: "Progress", Description: "Reports progress of 0, 50 and 100 of 100.",
-			Handle: progress,
-		},
-		{
-			Name: "test_tool_with_logging", Title: "Logging", Description: "Sends three log messages at level info.",
-			Handle: logging,
-		},
-		{
-			Name: "test_logging_tool", Title: "Logging once", Description: "Sends one log message at level info.",
-			Handle: logOnce,
-		},
-		{
 			Name: "test_trigger_tool_change", Title: "Change of tools", Description: "Adds or removes the tool test_visiting_tool.",
-			Handle: f.change,
+			Handle: f.changeTools,
 		},
 		{
 			Name: "test_reconnection", Title: "Slow answer", Description: "Answers after a tenth of a second, so that a client can lose its stream meanwhile.",
@@ -97,12 +115,32 @@ func (f *fixtures) tools() []provider.Tool {
 			Handle:      returnsArguments,
 		},
 	}
-	tools = append(tools, inputTools()...)
+	plain = append(plain, inputTools()...)
+	if f.whole {
+		plain = append(plain, provider.Tool{
+			Name: "test_trigger_prompt_change", Title: "Change of prompts", Description: "Adds or removes the prompt test_visiting_prompt.",
+			Handle: f.changePrompts,
+		})
+	}
 	if f.visitor {
-		tools = append(tools, provider.Tool{
+		plain = append(plain, provider.Tool{
 			Name: "test_visiting_tool", Title: "Visitor", Description: "Comes and goes with test_trigger_tool_change.",
 			Handle: returns(provider.Text("Here for now.")),
 		})
+	}
+	tools := []tool{
+		{report: progress, Tool: provider.Tool{
+			Name: "test_tool_with_progress", Title: "Progress", Description: "Reports progress of 0, 50 and 100 of 100.",
+		}},
+		{report: logging, Tool: provider.Tool{
+			Name: "test_tool_with_logging", Title: "Logging", Description: "Sends three log messages at level info.",
+		}},
+		{report: logOnce, Tool: provider.Tool{
+			Name: "test_logging_tool", Title: "Logging once", Description: "Sends one log message at level info.",
+		}},
+	}
+	for _, t := range plain {
+		tools = append(tools, tool{Tool: t})
 	}
 	return tools
 }
@@ -144,32 +182,32 @@ func returnsArguments(_ context.Context, call *provider.Call) (provider.Result, 
 	return provider.Text(string(call.Arguments)), nil
 }
 
-func progress(ctx context.Context, call *provider.Call) (provider.Result, error) {
+func progress(ctx context.Context, to reporter) (provider.Result, error) {
 	for _, step := range []float64{0, 50, 100} {
 		if step > 0 {
 			if err := wait(ctx, pause); err != nil {
 				return provider.Result{}, err
 			}
 		}
-		call.Progress(step, 100, fmt.Sprintf("%g of 100", step))
+		to.Progress(step, 100, fmt.Sprintf("%g of 100", step))
 	}
 	return provider.Text("Went from 0 to 100."), nil
 }
 
-func logging(ctx context.Context, call *provider.Call) (provider.Result, error) {
+func logging(ctx context.Context, to reporter) (provider.Result, error) {
 	for i, text := range []string{"Tool execution started", "Tool processing data", "Tool execution completed"} {
 		if i > 0 {
 			if err := wait(ctx, pause); err != nil {
 				return provider.Result{}, err
 			}
 		}
-		call.Log("info", "", text)
+		to.Log("info", "", text)
 	}
 	return provider.Text("Logged three messages."), nil
 }
 
-func logOnce(_ context.Context, call *provider.Call) (provider.Result, error) {
-	call.Log("info", "", "Tool execution started")
+func logOnce(_ context.Context, to reporter) (provider.Result, error) {
+	to.Log("info", "", "Tool execution started")
 	return provider.Text("Logged one message."), nil
 }
 
@@ -180,17 +218,32 @@ func slow(ctx context.Context, _ *provider.Call) (provider.Result, error) {
 	return provider.Text("Answered late."), nil
 }
 
-// change adds the visiting tool or takes it away, and answers once clients can
-// see it.
-func (f *fixtures) change(ctx context.Context, _ *provider.Call) (provider.Result, error) {
+// changeTools adds the visiting tool or takes it away, and answers once the bridge
+// has been told.
+func (f *fixtures) changeTools(ctx context.Context, _ *provider.Call) (provider.Result, error) {
+	return f.change(ctx, "tools", "test_visiting_tool", &f.visitor)
+}
+
+// changePrompts does the same with the visiting prompt.
+func (f *fixtures) changePrompts(ctx context.Context, _ *provider.Call) (provider.Result, error) {
+	return f.change(ctx, "prompts", "test_visiting_prompt", &f.guest)
+}
+
+func (f *fixtures) change(ctx context.Context, kind, name string, here *bool) (provider.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.visitor = !f.visitor
-	r, err := f.SetTools(ctx, f.tools()...)
-	if err != nil {
+	*here = !*here
+	if err := f.publish(ctx, kind); err != nil {
 		return provider.Result{}, err
 	}
-	return provider.Text(fmt.Sprintf("The bridge now lists %d tools of this provider.", len(r.Tools))), nil
+	return provider.Text(presence(name, *here)), nil
+}
+
+func presence(name string, here bool) string {
+	if here {
+		return name + " is here."
+	}
+	return name + " is away."
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func connected(t *testing.T) *providertest.Peer {
 	t.Helper()
 	bridge := providertest.New(t)
-	f, err := newFixtures(bridge.Config())
+	f, err := newProvider(bridge.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

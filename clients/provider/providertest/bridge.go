@@ -29,8 +29,9 @@ type Bridge struct {
 	peers chan *Peer
 	http  *http.Client
 
-	mu     sync.Mutex
-	before func(http.ResponseWriter, *http.Request) bool
+	mu      sync.Mutex
+	before  func(http.ResponseWriter, *http.Request) bool
+	dialect string
 }
 
 // New starts a bridge that ends with the test.
@@ -40,6 +41,8 @@ func New(tb testing.TB) *Bridge {
 		tb:    tb,
 		pipes: pipes{conns: make(chan net.Conn), closed: make(chan struct{})},
 		peers: make(chan *Peer),
+
+		dialect: "bridge.v1",
 	}
 	transport := &http.Transport{DialContext: b.pipes.dial}
 	b.http = &http.Client{Transport: transport}
@@ -74,14 +77,22 @@ func (b *Bridge) Before(f func(http.ResponseWriter, *http.Request) bool) {
 	b.before = f
 }
 
+// Speak makes the bridge accept another subprotocol than bridge.v1 from now on: the
+// test then says and reads the messages of that dialect itself.
+func (b *Bridge) Speak(subprotocol string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dialect = subprotocol
+}
+
 func (b *Bridge) accept(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
-	before := b.before
+	before, dialect := b.before, b.dialect
 	b.mu.Unlock()
 	if before != nil && !before(w, r) {
 		return
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"bridge.v1"}})
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{dialect}})
 	if err != nil {
 		b.tb.Errorf("accept: %v", err)
 		return
