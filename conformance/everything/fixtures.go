@@ -23,7 +23,7 @@ const pause = 50 * time.Millisecond
 type fixtures struct {
 	whole bool // prompts and resources are offered too
 
-	mu      sync.Mutex // held while the offer changes
+	mu      sync.Mutex // held while the offer is read or changes
 	visitor bool       // test_visiting_tool is offered
 	guest   bool       // test_visiting_prompt is offered
 	// publish tells the bridge that tools or prompts have changed, with mu held.
@@ -64,7 +64,7 @@ func newProvider(cfg provider.Config) (*provider.Provider, error) {
 	return p, err
 }
 
-// tools is the whole set. Its names and what the tools do come from the
+// tools is the whole set, read with mu held. Its names and what the tools do come from the
 // descriptions in the suite's own scenarios.
 func (f *fixtures) tools() []tool {
 	plain := []provider.Tool{
