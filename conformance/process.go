@@ -111,10 +111,18 @@ func healthy(ctx context.Context, url string) bool {
 	return ok
 }
 
-// listed tells whether clients of the bridge see a tool.
-func listed(ctx context.Context, url, tool string) bool {
-	body, ok := ask(ctx, http.MethodPost, url, []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
-	return ok && bytes.Contains(body, []byte(`"`+tool+`"`))
+// offered tells whether clients of the bridge see what the provider of a dialect
+// offers.
+func offered(ctx context.Context, url, dialect string) bool {
+	return listed(ctx, url, "tools/list", "test_simple_text") && (dialect == "bridge.v1" || // which carries tools alone
+		listed(ctx, url, "prompts/list", "test_simple_prompt") &&
+			listed(ctx, url, "resources/list", "test://static-text") &&
+			listed(ctx, url, "resources/templates/list", "test://template/{id}/data"))
+}
+
+func listed(ctx context.Context, url, method, name string) bool {
+	body, ok := ask(ctx, http.MethodPost, url, []byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`))
+	return ok && bytes.Contains(body, []byte(`"`+name+`"`))
 }
 
 func ask(ctx context.Context, method, url string, body []byte) ([]byte, bool) {

@@ -12,12 +12,12 @@ import (
 
 // score is how many of a revision's required scenarios passed.
 type score struct {
-	revision         string
-	passed, required int
+	dialect, revision string
+	passed, required  int
 }
 
 func (s score) String() string {
-	return fmt.Sprintf("conformance %s scored %d/%d", s.revision, s.passed, s.required)
+	return fmt.Sprintf("conformance %s scored %d/%d (%s)", s.revision, s.passed, s.required, s.dialect)
 }
 
 // check is one check of a scenario, as the suite writes it to checks.json.
@@ -43,8 +43,8 @@ func passed(checks []check) bool {
 }
 
 // scored counts the required scenarios. One without results has not passed.
-func scored(revision string, required []string, results map[string][]check) score {
-	s := score{revision: revision, required: len(required)}
+func scored(dialect, revision string, required []string, results map[string][]check) score {
+	s := score{dialect: dialect, revision: revision, required: len(required)}
 	for _, scenario := range required {
 		if passed(results[scenario]) {
 			s.passed++

@@ -79,9 +79,9 @@ func findNode(ctx context.Context, modules string) (string, error) {
 	return "node", nil
 }
 
-// run runs the suite for a revision, and tells the score and whether it is as
+// run runs the suite for a dialect and a revision, and tells the score and whether it is as
 // expected. Results and the suite's output stay in out.
-func (s *suite) run(ctx context.Context, w io.Writer, url, revision, out string) (score, bool, error) {
+func (s *suite) run(ctx context.Context, w io.Writer, url, dialect, revision, out string) (score, bool, error) {
 	required, err := requirements(filepath.Join(s.rules, revision+".yaml"))
 	if err != nil {
 		return score{}, false, err
@@ -97,7 +97,7 @@ func (s *suite) run(ctx context.Context, w io.Writer, url, revision, out string)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.node, s.program, "server", "--url", url,
 		"--requirements", revision,
-		"--expected-failures", filepath.Join(folder, "expected-failures-"+revision+".yml"),
+		"--expected-failures", filepath.Join(folder, "expected-failures-"+dialect+"-"+revision+".yml"),
 		"-o", results)
 	cmd.WaitDelay = stopGrace
 	text, failure := cmd.CombinedOutput()
@@ -117,9 +117,9 @@ func (s *suite) run(ctx context.Context, w io.Writer, url, revision, out string)
 	if report == "" {
 		return score{}, false, fmt.Errorf("conformance: the suite ended early:\n%s", text)
 	}
-	fmt.Fprintf(w, "\n%s: the suite says\n%s\n", revision, report)
+	fmt.Fprintf(w, "\n%s over %s: the suite says\n%s\n", revision, dialect, report)
 	printFailures(w, required, checked)
-	return scored(revision, required, checked), failure == nil, nil
+	return scored(dialect, revision, required, checked), failure == nil, nil
 }
 
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
