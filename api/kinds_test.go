@@ -107,8 +107,10 @@ func TestRequestsReachWhoOffersWhatTheyName(t *testing.T) {
 		{"resources/read", `"uri":"test://t/7/x"`, `"by":"p","method":"resources/read","name":"test://t/7/x"`},
 		{"resources/read", `"uri":"test://t/7/x#bridge-8e35"`, `"by":"q","method":"resources/read","name":"test://t/7/x"`},
 		{"resources/read", `"uri":"test://nowhere"`, `"code":-32002,"message":"unknown resource","data":{"uri":"test://nowhere"}`},
-		{"completion/complete", `"ref":{"type":"ref/prompt","name":"a-8e35"},"argument":{"name":"x","value":"v"},"context":{"arguments":{}}`,
-			`"by":"q","method":"completion/complete","name":"a","arguments":"","extra":"\"argument\":{\"name\":\"x\",\"value\":\"v\"},\"context\":{\"arguments\":{}}"`},
+		{
+			"completion/complete", `"ref":{"type":"ref/prompt","name":"a-8e35"},"argument":{"name":"x","value":"v"},"context":{"arguments":{}}`,
+			`"by":"q","method":"completion/complete","name":"a","arguments":"","extra":"\"argument\":{\"name\":\"x\",\"value\":\"v\"},\"context\":{\"arguments\":{}}"`,
+		},
 		{"completion/complete", `"ref":{"type":"ref/resource","uri":"test://t/{id}/x"},"argument":{"name":"id","value":""}`, `"by":"p","method":"completion/complete","name":"test://t/{id}/x"`},
 		{"completion/complete", `"ref":{"type":"ref/prompt","name":"z"},"argument":{}`, `"code":-32602`},
 		{"completion/complete", `"ref":{"type":"ref/other"},"argument":{}`, `"code":-32602`},

@@ -108,31 +108,32 @@ func TestVersionHeaderOfLegacyRequests(t *testing.T) {
 
 func TestMessagesThatAreNoRequests(t *testing.T) {
 	w := start(t)
-	for body, want := range map[string]string{
-		``:  `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`,
-		`{`: `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}x`:          `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32700`,
-		"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}": `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`,
-		`[]`: `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`,
-		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`: `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`,
-		`7`:                        `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`,
-		`{"id":1,"method":"ping"}`: `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"1.0","id":1,"method":"ping"}`:                              `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":null,"method":"ping"}`:                           `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:                             `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1}`:                                              `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":7}`:                                   `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}`:                  `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`:        `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`:        `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"name":1,"NAME":2}}`: `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat(`{"a":`, 256) + `1` + strings.Repeat(`}`, 256) + `}`: `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`,
-		`{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`:                                 `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32601`,
-		`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`: `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32602`,
-		`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                         `202 `,
-		`{"jsonrpc":"2.0","id":1,"result":{}}`:                                           `202 `,
-		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}`:                      `202 `,
+	for _, c := range [][2]string{
+		{``, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`},
+		{`{`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"}x`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32700`},
+		{"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`},
+		{`[]`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
+		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
+		{`7`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
+		{`{"id":1,"method":"ping"}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"1.0","id":1,"method":"ping"}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":7}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"name":1,"NAME":2}}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat(`{"a":`, 256) + `1` + strings.Repeat(`}`, 256) + `}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`, `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32601`},
+		{`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`, `200 {"jsonrpc":"2.0","id":1,"error":{"code":-32602`},
+		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `202 `},
+		{`{"jsonrpc":"2.0","id":1,"result":{}}`, `202 `},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}`, `202 `},
 	} {
+		body, want := c[0], c[1]
 		a := w.post("b", body)
 		if got := fmt.Sprint(a.status, " ", a.body); !strings.HasPrefix(got, want) {
 			t.Errorf("%.70s\n got %s\nwant %s", body, got, want)

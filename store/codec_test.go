@@ -82,7 +82,7 @@ var readers = map[string]struct {
 	},
 	"ending": {
 		func() []byte { return encodeEnding(key, golden.ending) },
-		func(r []byte) (bool, error) { v, err := decodeEnding(key, r); return v == golden.ending, err },
+		func(r []byte) (bool, error) { v, err := decodeEnding(key, r); return v.Equal(golden.ending), err },
 	},
 	"secret": {
 		func() []byte { return encodeSecret(key, golden.secret) },

@@ -41,8 +41,10 @@ func TestResultsAreShapedByEra(t *testing.T) {
 		{shape.Structured, `{"content":[{"type":"text","text":"1"}],"structuredContent":[1]}`, `{"content":[{"type":"text","text":"1"}]}`},
 		{shape.Structured, `{"content":[],"structuredContent":[9007199254740993],"x":1}`, `{"x":1,"content":[{"type":"text","text":"[9007199254740993]"}]}`},
 		{shape.Annotated, `{"content":[{"type":"resource_link","name":"n","uri":"u://x"},{"type":"audio"}]}`, `{"content":[{"type":"text","text":"n u://x"},{"type":"audio"}]}`},
-		{shape.First, `{"content":[{"type":"audio","data":"x","mimeType":"audio/wav"},{"type":"video"}],"isError":false}`,
-			`{"content":[{"type":"text","text":"[audio, audio/wav, which this client's revision cannot carry]"},{"type":"video"}],"isError":false}`},
+		{
+			shape.First, `{"content":[{"type":"audio","data":"x","mimeType":"audio/wav"},{"type":"video"}],"isError":false}`,
+			`{"content":[{"type":"text","text":"[audio, audio/wav, which this client's revision cannot carry]"},{"type":"video"}],"isError":false}`,
+		},
 	} {
 		if got := (shape.Profile{Era: c.era}).Result([]byte(c.in)); string(got) != c.want {
 			t.Errorf("era %d\n got %s\nwant %s", c.era, got, c.want)
