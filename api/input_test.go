@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"mcpbridge/session"
 )
 
 // askingResult asks for a name, and wants state back.
@@ -165,5 +167,22 @@ func TestToolThatAsksForeverIsGivenUp(t *testing.T) {
 	a := w.post("b", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
 	if a := w.post("b", callBody("1", "a", "{}"), "Mcp-Session-Id", a.header.Get("Mcp-Session-Id")); !strings.Contains(a.body, "asked for input 10 times") {
 		t.Errorf("%s", a.body)
+	}
+}
+
+// A provider that speaks MCP looks at the client's capabilities itself.
+func TestProvidersOwnMissingCapabilityReachesModernClients(t *testing.T) {
+	w := start(t)
+	a := w.actor("b", "p", everything()...)
+	a.answer = func(*session.Call) (string, error) {
+		return "", &session.ProtocolError{Code: -32021, Message: "roots are needed", Data: []byte(`{"requiredCapabilities":{"roots":{}}}`)}
+	}
+	for _, method := range []string{"tools/call", "prompts/get"} {
+		if a := w.modern("b", method, "a", `"name":"a"`); a.status != 400 || !strings.Contains(a.body, `"error":{"code":-32021,"message":"roots are needed","data":{"requiredCapabilities":{"roots":{}}}}`) {
+			t.Errorf("modern %s: %d %s", method, a.status, a.body)
+		}
+		if a := w.post("b", rpc(method, `"name":"a"`)); !strings.Contains(a.body, `"error":{"code":-32603,"message":"roots are needed"`) {
+			t.Errorf("legacy %s: %s", method, a.body)
+		}
 	}
 }

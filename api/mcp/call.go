@@ -286,17 +286,20 @@ func (x *exchange) finish(o session.Outcome) {
 }
 
 // passed is a provider's own error as clients see it: codes that the protocol
-// reserves for itself become -32603.
+// reserves for itself become -32603, but for the one that a provider which speaks
+// that protocol has a use for.
 func (x *exchange) passed(e *session.ProtocolError) *rpcError {
-	code := e.Code
+	code, status := e.Code, http.StatusOK
 	switch {
 	case code == codeNoResource && x.modern: // no code of that revision
 		code = codeInvalidParams
+	case code == codeMissingCapability && x.modern: // it was told what the client can do
+		status = http.StatusBadRequest
 	case code == codeInvalidParams, code == codeInternal:
 	case code >= -32019 && code <= -32000:
 	case code < -32768 || code > -32000:
 	default:
 		code = codeInternal
 	}
-	return &rpcError{status: http.StatusOK, code: code, message: e.Message, data: e.Data}
+	return &rpcError{status: status, code: code, message: e.Message, data: e.Data}
 }
