@@ -50,7 +50,7 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 	s.providers = map[ProviderID]*provider{}
 	s.names = map[named]*listed{}
 	s.revision = snap.Revision
-	var expired []*provider
+	var expired, left []*provider
 	for _, r := range snap.Registrations {
 		p := &provider{
 			id: r.Provider, title: r.Title, version: r.Version, retain: r.Retain, leftAt: r.LeftAt,
@@ -69,14 +69,19 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 		}
 		if !now.Before(p.leftAt.Add(p.retain)) {
 			expired = append(expired, p)
+		} else if r.LeftAt.IsZero() {
+			left = append(left, p)
 		}
 	}
 	sess.catalog.Store(s.build())
 	for _, p := range expired {
 		s.forget(p)
 	}
-	if len(expired) > 0 {
-		s.commit(anyKind, expired...)
+	switch {
+	case len(expired) > 0:
+		s.commit(anyKind, append(expired, left...)...)
+	case len(left) > 0: // so that the next activation does not count its retention anew
+		s.commit(0, left...)
 	}
 }
 

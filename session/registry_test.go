@@ -213,6 +213,24 @@ func TestRetentionOfAReconnectedProviderStartsAnew(t *testing.T) {
 	}
 }
 
+func TestRetentionAfterACrashIsCountedOnce(t *testing.T) {
+	d := &disk{}
+	i, _ := attach(t, start(t, d, session.Limits{}), "p")
+	register(t, i, tool("a"))
+	// The process ends without seeing it leave. The bridge wakes now and then.
+	for hours, want := range map[int]string{0: "a", 23: "a", 24: ""} {
+		fresh := &disk{records: map[session.ProviderID]session.Registration{}}
+		for _, r := range d.snapshot().Registrations {
+			fresh.records[r.Provider] = r
+		}
+		session.Start(session.Config{Bridge: "b", Saver: fresh}, fresh.snapshot(), epoch)
+		s := session.Start(session.Config{Bridge: "b", Saver: fresh}, fresh.snapshot(), epoch.Add(time.Duration(hours)*time.Hour))
+		if got := listed(s); got != want {
+			t.Errorf("%d hours after the first activation: listed %q, want %q", hours, got, want)
+		}
+	}
+}
+
 func TestToolOfAGoneInstanceLeavesWhileOthersStay(t *testing.T) {
 	s := start(t, &disk{}, session.Limits{})
 	one, _ := attach(t, s, "p")
