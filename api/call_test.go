@@ -156,6 +156,43 @@ func TestLogReachesWhoAskedForIt(t *testing.T) {
 	}
 }
 
+func TestProviderIsToldWhichLogMessagesReachItsClient(t *testing.T) {
+	w := start(t)
+	p := w.provider("b", "p", "")
+	p.register(tool("a"))
+	var told string
+	p.answers(func(f frame) string {
+		var call struct{ Meta struct{ LogLevel string } }
+		if err := json.Unmarshal([]byte(f.raw), &call); err != nil {
+			t.Error(err)
+		}
+		told = call.Meta.LogLevel
+		return done
+	})
+	call := callBody("1", "a", "{}")
+	body, h := modernRequest("tools/call", "a", `"name":"a"`)
+	headers := w.initialize("b")
+	want := func(when, level string) {
+		t.Helper()
+		if told != level {
+			t.Errorf("%s: %q, want %q", when, told, level)
+		}
+	}
+	w.post("b", call)
+	want("without a session", "info")
+	w.post("b", call, headers...)
+	want("by default", "info")
+	w.post("b", `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`, headers...)
+	w.post("b", call, headers...)
+	want("as it was set", "error")
+	w.post("b", call, "Accept", "application/json")
+	want("to a client that takes no stream", "")
+	w.post("b", body, h...)
+	want("modern, not asked", "")
+	w.post("b", strings.Replace(body, `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1), h...)
+	want("modern at debug", "debug")
+}
+
 func TestSilentCallShowsSignsOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, inBubble)

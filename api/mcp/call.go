@@ -129,6 +129,9 @@ func (x *exchange) describe(c *session.Call) {
 	case x.mcp != nil:
 		c.Meta.ClientName, c.Meta.ClientVersion, c.Meta.Capabilities = x.mcp.Name, x.mcp.Release, x.mcp.Caps
 	}
+	if c.Events && !x.modern { // it gets log messages without asking for them
+		c.Meta.LogLevel = wire.LevelName(x.least())
+	}
 }
 
 // timeout is the call's deadline: the client's wish in the URL, the tool's own, or

@@ -127,16 +127,17 @@ func (p *pulse) sendLog(e session.Event) {
 // wants tells whether the client asked for log messages of a level: in the modern
 // era on this request, before it on its session.
 func (x *exchange) wants(level string) bool {
-	least := int(defaultLevel)
-	switch {
-	case x.modern:
-		asked, ok := wire.Text(x.q.meta.level)
-		if !ok {
-			return false
-		}
-		least = wire.LogLevel(asked)
-	case x.mcp != nil:
-		least = int(x.mcp.level.Load())
+	if !x.modern {
+		return wire.LogLevel(level) >= x.least()
 	}
-	return wire.LogLevel(level) >= least
+	asked, ok := wire.Text(x.q.meta.level)
+	return ok && wire.LogLevel(level) >= wire.LogLevel(asked)
+}
+
+// least is the least level of log message that a client before the modern era takes.
+func (x *exchange) least() int {
+	if x.mcp == nil {
+		return int(defaultLevel)
+	}
+	return int(x.mcp.level.Load())
 }
