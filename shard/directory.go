@@ -211,7 +211,9 @@ func (d *Directory) stopAll(cause error, which func(session.BridgeID) bool) {
 func (d *Directory) load(ctx context.Context, id session.BridgeID) (*session.Session, error) {
 	shard := store.ShardOf(id, len(d.leases))
 	v := d.savers[shard]
-	v.settle(id)
+	if err := v.settle(id); err != nil {
+		return nil, err
+	}
 	if _, err := d.cfg.Store.Bridge(ctx, id); err != nil {
 		if !d.cfg.CreateMissing || !errors.Is(err, store.ErrNotFound) {
 			return nil, err
@@ -306,6 +308,9 @@ func (d *Directory) Close() {
 	}
 	close(d.quit)
 	<-d.done
+	for _, v := range d.savers {
+		v.end(session.ErrShutdown)
+	}
 	d.stopAll(session.ErrShutdown, func(session.BridgeID) bool { return true })
 	for _, v := range d.savers {
 		v.close()

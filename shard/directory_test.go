@@ -399,3 +399,31 @@ func BenchmarkSession(b *testing.B) {
 		}
 	}
 }
+
+func TestCloseDoesNotWaitForAnActivationThatCannotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &slow{Store: store.NewMemory(1)}
+		provision(t, st, "b")
+		d := open(t, st, session.Limits{})
+		s, i, _ := offer(t, d, "b", "a")
+		full := errors.New("no space left on device")
+		st.fail.Store(&full)
+		_ = i.Register([]session.Tool{tool("b")}, nil)
+		s.Stop(session.ErrBroken) // with a change that is not durable
+		activated := make(chan error, 1)
+		go func() { _, err := d.Session(t.Context(), "b"); activated <- err }()
+		time.Sleep(time.Minute)
+		closed := make(chan struct{})
+		go func() { d.Close(); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(time.Hour):
+			t.Error("Close waits")
+			st.fail.Store(nil)
+			<-closed
+		}
+		if err := <-activated; !errors.Is(err, session.ErrShutdown) {
+			t.Errorf("Session = %v", err)
+		}
+	})
+}

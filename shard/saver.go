@@ -26,7 +26,8 @@ type saver struct {
 	mu      sync.Mutex // guards the rest; never held over a commit
 	dirty   map[session.BridgeID]*dirt
 	writing map[session.BridgeID]*dirt
-	settled sync.Cond // a commit has ended
+	settled sync.Cond // a commit has ended, or over is set
+	over    error     // why nobody should wait for a commit any more; nil while the saver runs
 	failing error     // the last commit's error; nil after a good one
 }
 
@@ -186,8 +187,8 @@ func (v *saver) drop(cause error) {
 	v.mu.Lock()
 	batch := v.dirty
 	v.dirty = map[session.BridgeID]*dirt{}
-	v.settled.Broadcast()
 	v.mu.Unlock()
+	v.end(cause)
 	for _, d := range batch {
 		for s := range d.seqs {
 			s.Stop(cause)
@@ -196,13 +197,28 @@ func (v *saver) drop(cause error) {
 }
 
 // settle waits until nothing of the bridge is waiting to be written, so that a
-// new activation loads all that an earlier one changed.
-func (v *saver) settle(id session.BridgeID) {
+// new activation loads all that an earlier one changed. It gives up, and tells why,
+// when that may never be.
+func (v *saver) settle(id session.BridgeID) error {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	for v.dirty[id] != nil || v.writing[id] != nil {
+		if v.over != nil {
+			return v.over
+		}
 		v.settled.Wait()
 	}
-	v.mu.Unlock()
+	return nil
+}
+
+// end sends away those who wait for a commit.
+func (v *saver) end(cause error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.over == nil {
+		v.over = cause
+	}
+	v.settled.Broadcast()
 }
 
 // err is why the last commit failed, or nil.
