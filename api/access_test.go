@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -236,5 +237,46 @@ func TestUnknownPathsAreJSON(t *testing.T) {
 	w.server.Drain()
 	if a := w.do("GET", w.url("/readyz"), ""); a.status != 503 {
 		t.Errorf("/readyz while draining: %d", a.status)
+	}
+}
+
+// revoking is a store in which a token is deleted right after it was read.
+type revoking struct {
+	store.Store
+	after func(id string)
+}
+
+func (s *revoking) Token(ctx context.Context, id string) (store.Token, error) {
+	t, err := s.Store.Token(ctx, id)
+	if f := s.after; f != nil {
+		s.after = nil
+		f(id)
+	}
+	return t, err
+}
+
+func TestTokenDeletedWhileItIsCheckedOpensNothingLater(t *testing.T) {
+	st := &revoking{Store: store.NewMemory(1)}
+	w := start(t, withAuth, func(w *world) { w.store = st })
+	now := time.Now()
+	at, admin := credential.New(store.AdminToken, "", now)
+	ct, client := credential.New(store.ClientToken, "b", now)
+	b := store.Bridge{ID: "b", Created: now, Updated: now, Version: 1}
+	if err := st.PutToken(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.CreateBridge(t.Context(), 1, b, ct); err != nil {
+		t.Fatal(err)
+	}
+	w.do("GET", w.url("/api/v1/bridges"), "", "Authorization", "Bearer "+admin.Reveal())
+	st.after = func(string) {
+		st.after = nil
+		if a := w.do("DELETE", w.url("/api/v1/bridges/b"), "", "Authorization", "Bearer "+admin.Reveal()); a.status >= 300 {
+			t.Errorf("delete: %d %s", a.status, a.body)
+		}
+	}
+	w.post("b", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Authorization", "Bearer "+client.Reveal())
+	if a := w.post("b", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Authorization", "Bearer "+client.Reveal()); a.status != 401 {
+		t.Errorf("a deleted token is answered %d %s", a.status, a.body)
 	}
 }

@@ -22,6 +22,7 @@ type auth struct {
 
 	mu     sync.RWMutex
 	tokens map[[sha256.Size]byte]store.Token // verified, by the text's hash
+	epoch  uint64                            // how often they were forgotten
 }
 
 // maxTokens is how many verified tokens are kept in memory.
@@ -83,22 +84,31 @@ func (a *auth) token(r *http.Request) (store.Token, error) {
 	sum := sha256.Sum256([]byte(text))
 	a.mu.RLock()
 	t, ok := a.tokens[sum]
+	epoch := a.epoch
 	a.mu.RUnlock()
 	if !ok {
 		if t, err = a.lookup(r.Context(), text); err != nil {
 			return t, err
 		}
-		a.mu.Lock()
-		if len(a.tokens) >= maxTokens || a.tokens == nil {
-			a.tokens = map[[sha256.Size]byte]store.Token{}
-		}
-		a.tokens[sum] = t
-		a.mu.Unlock()
+		a.keep(sum, t, epoch)
 	}
 	if !t.Expires.IsZero() && !time.Now().Before(t.Expires) {
 		return t, ErrBadCredential
 	}
 	return t, nil
+}
+
+// keep remembers a token that was verified, unless tokens were deleted since then.
+func (a *auth) keep(sum [sha256.Size]byte, t store.Token, epoch uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.epoch != epoch {
+		return
+	}
+	if len(a.tokens) >= maxTokens || a.tokens == nil {
+		a.tokens = map[[sha256.Size]byte]store.Token{}
+	}
+	a.tokens[sum] = t
 }
 
 // lookup verifies a token against the store. One whose ID is unknown costs the
@@ -124,4 +134,5 @@ func (a *auth) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tokens = nil
+	a.epoch++
 }
