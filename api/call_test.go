@@ -602,3 +602,21 @@ func TestClientThatDoesNotReadItsAnswerIsCut(t *testing.T) {
 		w.end()
 	})
 }
+
+func TestSyntheticProgressGrowsWhereverItStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		p := w.provider("b", "p", "")
+		p.register(tool("a"))
+		p.answers(func(f frame) string {
+			p.send(`{"type":"progress","callId":"` + f.CallID + `","progress":1e16}`)
+			return ""
+		})
+		e := w.stream("POST", w.mcpURL("b"), progressCall("2", `"t"`))
+		e.want(`"progress":1e16`)
+		e.want(`"progress":10000000000000002`)
+		e.want(`"progress":10000000000000004`)
+		_ = p.ws.CloseNow()
+		w.end()
+	})
+}

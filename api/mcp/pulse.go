@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 
@@ -74,7 +75,7 @@ func (p *pulse) beat(now time.Time) {
 	if p.x.q.meta.token != nil && p.c.Events && !now.Before(p.progressed.Add(syntheticEvery)) {
 		value := p.progress
 		if p.moving {
-			value += syntheticStep
+			value = max(value+syntheticStep, math.Nextafter(value, math.Inf(1)))
 		}
 		text, _ := json.Marshal("waiting for the provider since " + now.Sub(p.begun).Round(time.Second).String()) // a string always encodes
 		p.sendProgress(session.Event{Progress: value, Value: strconv.AppendFloat(nil, value, 'f', -1, 64), Message: text})
