@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -424,4 +425,19 @@ func TestSeedProviderBeyondALimitIsClosed(t *testing.T) {
 	if code, reason := p.closed(); code != 4429 || !strings.Contains(reason, "instances of a provider") {
 		t.Errorf("closed with %d %q", code, reason)
 	}
+}
+
+func TestSilentProviderIsToldWhyItIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		conn := w.connect()
+		fmt.Fprint(conn, "GET /b/b/provider HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+		begun := time.Now()
+		b, err := io.ReadAll(conn) // answers no ping
+		if !strings.Contains(string(b), "\x11\x38nothing came") || time.Since(begun) > time.Minute {
+			t.Errorf("no close frame of 4408 after %v: %q, %v", time.Since(begun), b, err)
+		}
+		w.end()
+	})
 }

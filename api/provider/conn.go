@@ -124,6 +124,9 @@ func (c *conn) close(cause error) {
 	if c.shut.Swap(true) {
 		return
 	}
+	if !errors.Is(cause, session.ErrShutdown) {
+		c.e.cfg.Log.Info("provider closed", "bridge", c.bridge, "reason", cause)
+	}
 	f := c.e.cfg.Fault(cause)
 	if f.Close == 0 {
 		f.Close = int(websocket.StatusInternalError)

@@ -220,7 +220,7 @@ func (e *Endpoint) keep() {
 			e.cut(c, ErrTooSlow)
 		}
 		for _, c := range dead {
-			e.cut(c, ErrSilent)
+			c.out.Close(ErrSilent) // it may read, though it does not speak
 		}
 		for _, c := range due {
 			c.out.send(ping)
