@@ -451,14 +451,15 @@ func (e *events) close() {
 	e.resp.Body.Close()
 }
 
-// next returns the data of the next event; io.EOF at the end of the stream.
+// next returns the data of the next event that has any; io.EOF at the end of the
+// stream.
 func (e *events) next() (string, error) {
 	for {
 		line, err := e.in.ReadString('\n')
 		if err != nil {
 			return "", err
 		}
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
+		if data, ok := strings.CutPrefix(line, "data: "); ok && data != "\n" {
 			return strings.TrimSuffix(data, "\n"), nil
 		}
 	}

@@ -90,7 +90,7 @@ func TestSessionIsGoodForItsBridgeAlone(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"GET", "DELETE"} {
-		if a := w.do(method, w.mcpURL("b"), ""); a.status != 400 {
+		if a := w.do(method, w.mcpURL("b"), "", "Mcp-Protocol-Version", "2025-11-25"); a.status != 400 {
 			t.Errorf("%s without a session: %d, want 400", method, a.status)
 		}
 	}

@@ -84,10 +84,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		process: rand.Text()[:8] + "-",
 	}
 	s.providers = provider.New(provider.Config{
-		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Log: cfg.Log,
+		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Version: cfg.Version, Log: cfg.Log,
 	})
 	s.mcp = mcp.New(mcp.Config{
-		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault, Version: cfg.Version, Log: cfg.Log,
+		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault,
+		BasePath: strings.TrimRight(public.Path, "/"), Version: cfg.Version, Log: cfg.Log,
 	})
 	s.router = s.routes()
 	return s, nil
@@ -102,6 +103,8 @@ func (s *Server) routes() chi.Router {
 
 	// /b/{bridge}/mcp, with or without a slash behind it, is served before the router
 	// sees it (mcpPath): routing cost a tenth of a small call.
+	r.HandleFunc("/b/{bridge}/sse", s.onBridge(s.serveSSE))
+	r.HandleFunc("/b/{bridge}/message", s.onBridge(s.serveMessage))
 	r.Get("/b/{bridge}/provider", s.onBridge(s.serveProvider))
 	r.Get("/b/{bridge}/health", s.onBridge(s.serveHealth))
 
@@ -139,7 +142,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if id, ok := mcpPath(r.URL.Path); ok {
-		s.serveMCP(w, r, id)
+		s.serveMCP(w, r, id) //nolint:contextcheck // the request carries it
 		return
 	}
 	s.router.ServeHTTP(w, r)
@@ -183,6 +186,22 @@ func (s *Server) allow(w http.ResponseWriter, r *http.Request, id session.Bridge
 }
 
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	s.serveClient(w, r, id, s.mcp.Serve)
+}
+
+func (s *Server) serveSSE(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	s.serveClient(w, r, id, s.mcp.ServeSSE)
+}
+
+func (s *Server) serveMessage(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
+	s.serveClient(w, r, id, s.mcp.ServeMessage)
+}
+
+// serveClient lets an MCP client through to what serves it.
+func (s *Server) serveClient(
+	w http.ResponseWriter, r *http.Request, id session.BridgeID,
+	serve func(http.ResponseWriter, *http.Request, session.BridgeID, string),
+) {
 	if cors(w, r) {
 		return
 	}
@@ -194,7 +213,7 @@ func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request, id session.Bri
 		s.refuse(w, session.ErrShutdown)
 		return
 	}
-	s.mcp.Serve(w, r, id, principal)
+	serve(w, r, id, principal)
 }
 
 func (s *Server) serveProvider(w http.ResponseWriter, r *http.Request, id session.BridgeID) {

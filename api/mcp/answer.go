@@ -11,7 +11,7 @@ import (
 	"mcpbridge/session"
 )
 
-// exchange is one POST and its answer.
+// exchange is one message of a client and its answer.
 type exchange struct {
 	e      *Endpoint
 	w      http.ResponseWriter
@@ -24,8 +24,12 @@ type exchange struct {
 	kept      bool   // the body's memory is still in use elsewhere
 	to        target // what is asked of a provider
 	modern    bool
-	mcp       *mcpSession // nil when stateless
-	stream    *stream     // nil while the answer may still be plain JSON
+	mcp       *mcpSession   // nil when stateless
+	pair      *pair         // nil but for a message of 2024-11-05
+	sink      sink          // nil while the answer may still be plain JSON
+	events    bool          // the client takes an answer of events
+	tied      bool          // what is asked ends with the request's context
+	cancelled chan struct{} // closed when the client cancels; nil until tracked
 }
 
 // envelope is about what a response has around its result, in bytes.
@@ -42,10 +46,24 @@ func (x *exchange) begin(b []byte) []byte {
 	return append(b, x.q.id...)
 }
 
+// open makes the answer one of events, if it is not yet.
+func (x *exchange) open() {
+	if x.sink == nil {
+		x.sink = open(x.w, x.e.limits.WriteTimeout)
+	}
+}
+
+// accepted answers what wants no answer.
+func (x *exchange) accepted() {
+	if x.sink == nil {
+		x.w.WriteHeader(http.StatusAccepted)
+	}
+}
+
 // send sends a finished response as the only answer, or as the last event.
 func (x *exchange) send(status int, message []byte) {
-	if x.stream != nil {
-		x.stream.event(message)
+	if x.sink != nil {
+		x.sink.answer(message)
 		return
 	}
 	h := x.w.Header()
@@ -167,7 +185,7 @@ func (x *exchange) failed(err error) {
 	f := x.e.cfg.Fault(err)
 	switch {
 	case f.Status == http.StatusServiceUnavailable:
-		if x.stream == nil {
+		if x.sink == nil {
 			retryAfter(x.w, f)
 		}
 		x.fail(&rpcError{status: f.Status, code: codeInternal, message: f.Message})

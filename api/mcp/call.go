@@ -76,6 +76,11 @@ func (x *exchange) invoke(s *session.Session) {
 		x.fail(bad)
 		return
 	}
+	if x.mcp != nil && x.cancelled == nil {
+		var done func()
+		x.cancelled, done = x.mcp.track(string(x.q.id))
+		defer done()
+	}
 	p := newPulse(x)
 	for round := 0; ; round++ {
 		o := x.ask(s, p, input)
@@ -99,7 +104,7 @@ func (x *exchange) ask(s *session.Session, p *pulse, input session.Input) sessio
 		now := time.Now()
 		c := &session.Call{
 			Kind: x.to.kind, Tool: x.to.name, Method: x.to.method, Target: x.to.uri, Extra: x.to.extra,
-			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: accepts(x.r),
+			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: x.events,
 			Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
 		}
 		x.describe(c)
@@ -230,14 +235,9 @@ func accepts(r *http.Request) bool {
 
 // await waits for the call's outcome and passes on what comes before it.
 func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.Outcome {
-	var gone <-chan struct{} // a modern client that disconnects cancels; a legacy one does not
-	var cancelled <-chan struct{}
-	if x.modern {
+	var gone <-chan struct{} // a legacy client that disconnects cancels nothing
+	if x.tied {
 		gone = x.r.Context().Done()
-	} else if x.mcp != nil {
-		cancel, done := x.mcp.track(string(x.q.id))
-		defer done()
-		cancelled = cancel
 	}
 	p.c = c
 	timer := time.NewTimer(p.next(time.Now()))
@@ -251,7 +251,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			p.relay()
 		case <-gone:
 			return s.Abandon(c, session.ErrCancelled)
-		case <-cancelled:
+		case <-x.cancelled:
 			return s.Abandon(c, session.ErrCancelled)
 		case now := <-timer.C:
 			if !now.Before(c.Deadline) {

@@ -7,6 +7,6 @@
 // application/json unless something must be said before it: progress, a log
 // message, or, after a while, a sign of life.
 //
-//	Serve → decode (request.go) → era (era.go) → dispatch (legacy.go, modern.go)
+//	Serve → decode (request.go) → era (endpoint.go) → dispatch (legacy.go, modern.go)
 //	      → list.go | call.go → answer.go, stream.go
 package mcp

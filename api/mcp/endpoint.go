@@ -23,8 +23,11 @@ type Config struct {
 	Limits    session.Limits
 	Box       *seal.Box // seals session IDs
 	Fault     wire.FaultFunc
-	Version   string // of the server, shown to clients
-	Log       *slog.Logger
+	// BasePath is what the world's paths begin with, before /b/, such as /bridges;
+	// mostly empty.
+	BasePath string
+	Version  string // of the server, shown to clients
+	Log      *slog.Logger
 }
 
 // Endpoint answers MCP clients. Its methods may be called at once.
@@ -34,6 +37,7 @@ type Endpoint struct {
 	identity []byte // `"io.modelcontextprotocol/serverInfo":{…}`
 
 	sessions sync.Map     // Mcp-Session-Id → *mcpSession
+	pairs    sync.Map     // sessionId → *pair
 	round    atomic.Int64 // of the janitor
 	wg       sync.WaitGroup
 	quit     chan struct{} // closed to end every stream
@@ -70,10 +74,13 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, bridge session.
 			e.writeError(w, http.StatusMethodNotAllowed, codeInvalidRequest, "this revision has POST only")
 			return
 		}
-		if r.Method == http.MethodGet {
-			e.get(w, r, bridge, principal)
-		} else {
+		switch {
+		case r.Method == http.MethodDelete:
 			e.delete(w, r, bridge, principal)
+		case isPair(r):
+			e.openPair(w, r, bridge, principal)
+		default:
+			e.get(w, r, bridge, principal)
 		}
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE, OPTIONS")
@@ -85,47 +92,63 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, bridge session.
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
 func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
+	x := e.receive(w, r, bridge, principal)
+	if x == nil {
+		return
+	}
+	defer x.done()
+	if bad := x.decode(); bad != nil {
+		x.fail(bad)
+		return
+	}
+	x.dispatch()
+}
+
+// receive reads a POST's body; nil when the POST has been answered. Whoever receives
+// an exchange ends it with done.
+func (e *Endpoint) receive(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) *exchange {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" {
 		e.writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "bodies are taken without Content-Encoding only")
-		return
+		return nil
 	}
 	if t := r.Header.Get("Content-Type"); t != jsonType && !isJSON(t) {
 		e.writeError(w, http.StatusUnsupportedMediaType, codeInvalidRequest, "the Content-Type must be application/json")
-		return
+		return nil
 	}
 	x, _ := exchanges.Get().(*exchange)
-	*x = exchange{e: e, w: w, r: r, bridge: bridge, principal: principal}
-	defer func() {
-		*x = exchange{} // so that it holds nobody's memory
-		exchanges.Put(x)
-	}()
+	*x = exchange{e: e, w: w, r: r, bridge: bridge, principal: principal, events: accepts(r)}
 	err := wire.ErrTooLong
 	if r.ContentLength <= int64(e.limits.BodyBytes) {
 		x.body = wire.NewBuffer(int(r.ContentLength) + 1) // one more, so that the end is seen without growing
-		if err = x.body.Fill(r.Body, e.limits.BodyBytes); err != nil {
-			x.body.Release()
-		}
+		err = x.body.Fill(r.Body, e.limits.BodyBytes)
 	}
-	if err != nil {
-		if errors.Is(err, wire.ErrTooLong) {
-			w.Header().Set("Connection", "close") // the rest is not read
-			e.writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,
-				"the body may have at most "+strconv.Itoa(e.limits.BodyBytes)+" bytes")
-			return
-		}
-		e.writeError(w, http.StatusBadRequest, codeParse, "the body could not be read")
-		return
+	if err == nil {
+		return x
 	}
-	q, bad := decode(x.body.B, e.limits.MessageDepth)
-	x.q = q
-	if bad != nil {
-		x.fail(bad)
-	} else {
-		x.dispatch()
+	x.done()
+	if errors.Is(err, wire.ErrTooLong) {
+		w.Header().Set("Connection", "close") // the rest is not read
+		e.writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,
+			"the body may have at most "+strconv.Itoa(e.limits.BodyBytes)+" bytes")
+		return nil
 	}
-	if !x.kept {
+	e.writeError(w, http.StatusBadRequest, codeParse, "the body could not be read")
+	return nil
+}
+
+// decode reads the body as one message.
+func (x *exchange) decode() (bad *rpcError) {
+	x.q, bad = decode(x.body.B, x.e.limits.MessageDepth)
+	return bad
+}
+
+// done gives back what the exchange holds.
+func (x *exchange) done() {
+	if x.body != nil && !x.kept {
 		x.body.Release()
 	}
+	*x = exchange{} // so that it holds nobody's memory
+	exchanges.Put(x)
 }
 
 // isJSON takes application/json with parameters, and a body without a type.
@@ -142,7 +165,7 @@ func (x *exchange) dispatch() {
 	header := x.r.Header.Get("Mcp-Protocol-Version")
 	inMeta, _ := wire.Text(x.q.meta.version)
 	if x.q.meta.version != nil && !isLegacy(inMeta) || header != "" && !isLegacy(header) {
-		x.modern = true
+		x.modern, x.tied = true, true
 		x.serveModern(header)
 		return
 	}

@@ -181,7 +181,7 @@ func (x *exchange) asked(r session.Result, p *pulse, round int) (again bool, inp
 	case x.modern:
 		x.askModern(r, a)
 		return false, input
-	case lacks != nil || x.mcp == nil || !accepts(x.r):
+	case lacks != nil || x.mcp == nil || !x.events:
 		x.told("The tool needs " + needs(a.requests) + ", which this client cannot give.")
 		return false, input
 	case round == maxRounds:
@@ -306,8 +306,6 @@ func (x *exchange) askLegacy(a asking, p *pulse) (again bool, input session.Inpu
 func (x *exchange) request(q inputRequest, p *pulse) (result json.RawMessage, ok bool) {
 	id, answered, done := x.mcp.ask()
 	defer done()
-	cancelled, untrack := x.mcp.track(string(x.q.id))
-	defer untrack()
 	method, _ := json.Marshal(q.method) // a string always encodes
 	b := append([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), method...)
 	if q.params != nil {
@@ -326,14 +324,14 @@ func (x *exchange) request(q inputRequest, p *pulse) (result json.RawMessage, ok
 				return nil, false
 			}
 			return r.result, true
-		case <-cancelled:
+		case <-x.cancelled:
 			x.fail(&rpcError{status: http.StatusOK, code: codeCancelled, message: "the call was cancelled"})
 			return nil, false
 		case <-deadline.C:
 			x.told("The client did not answer the tool's " + q.method + " in time.")
 			return nil, false
 		case <-alive.C:
-			x.stream.alive()
+			x.sink.alive()
 		case <-x.e.quit:
 			x.failed(session.ErrShutdown)
 			return nil, false

@@ -31,6 +31,11 @@ func (x *exchange) serveLegacy(header string) {
 		x.fail(invalid("the header Mcp-Session-Id is missing; initialize first"))
 		return
 	}
+	x.answerLegacy()
+}
+
+// answerLegacy answers a message of a known session, or of none.
+func (x *exchange) answerLegacy() {
 	if x.q.answer || x.q.id == nil {
 		x.notified()
 		return
@@ -83,7 +88,7 @@ func (x *exchange) notified() {
 	if x.q.method == "notifications/cancelled" && x.mcp != nil && x.q.requestID != nil {
 		x.mcp.cancel(string(x.q.requestID))
 	}
-	x.w.WriteHeader(http.StatusAccepted)
+	x.accepted()
 }
 
 // capabilities is what the bridge can do, whoever is connected to it, so that
@@ -99,9 +104,13 @@ func (x *exchange) initialize() {
 		return
 	}
 	version := negotiate(x.q.version)
-	s, text := x.e.newSession(x.bridge, x.principal, version, x.q.client, x.q.caps)
-	s.told.Store(live.Catalog().Revision)
-	x.w.Header().Set("Mcp-Session-Id", text)
+	if x.pair != nil {
+		x.pair.initialized(x.e.makeSession(x.bridge, x.principal, version, x.q.client, x.q.caps))
+	} else {
+		s, text := x.e.newSession(x.bridge, x.principal, version, x.q.client, x.q.caps)
+		s.told.Store(live.Catalog().Revision)
+		x.w.Header().Set("Mcp-Session-Id", text)
+	}
 	x.result([]byte(`"protocolVersion":"` + version + `",` + capabilities + `,"serverInfo":` + x.e.serverInfo()))
 }
 

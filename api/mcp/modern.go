@@ -14,7 +14,7 @@ import (
 func (x *exchange) serveModern(header string) {
 	if x.q.answer || x.q.id == nil {
 		// notifications/cancelled cancels nothing here: the client disconnects.
-		x.w.WriteHeader(http.StatusAccepted)
+		x.accepted()
 		return
 	}
 	if bad := x.checkMeta(header); bad != nil {

@@ -82,21 +82,15 @@ func (p *pulse) beat(now time.Time) {
 		return
 	}
 	if p.c.Events && !now.Before(p.spoke.Add(keepAlive)) {
-		p.open()
-		p.x.stream.alive()
+		p.x.open()
+		p.x.sink.alive()
 		p.spoke = now
 	}
 }
 
-func (p *pulse) open() {
-	if p.x.stream == nil {
-		p.x.stream = open(p.x.w, p.x.e.limits.WriteTimeout)
-	}
-}
-
 func (p *pulse) send(message []byte) {
-	p.open()
-	p.x.stream.event(message)
+	p.x.open()
+	p.x.sink.event(message)
 	p.spoke = time.Now()
 }
 

@@ -61,8 +61,8 @@ type mcpSession struct {
 // defaultLevel is what a session is sent until it asks for something else.
 var defaultLevel = int32(wire.LogLevel("info")) //nolint:gosec // 0 to 7
 
-// newSession makes a session and its handle's text.
-func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string, c client, caps json.RawMessage) (*mcpSession, string) {
+// makeSession makes a session that nobody knows yet.
+func (e *Endpoint) makeSession(bridge session.BridgeID, principal, version string, c client, caps json.RawMessage) *mcpSession {
 	if len(caps) > maxCaps || len(caps) > 0 && caps[0] != '{' {
 		caps = nil
 	}
@@ -71,12 +71,18 @@ func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string
 		Name: bytes.Clone(c.name), Release: bytes.Clone(c.version), // they outlive the request's memory
 		Caps: bytes.Clone(caps), Begun: time.Now().Unix(),
 	}}
+	s.level.Store(defaultLevel)
+	return s
+}
+
+// newSession makes a session and its handle's text.
+func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string, c client, caps json.RawMessage) (*mcpSession, string) {
+	s := e.makeSession(bridge, principal, version, c, caps)
 	text, err := json.Marshal(s.handle)
 	if err != nil {
 		panic("mcp: " + err.Error()) // its raw members come from a checked message
 	}
 	sealed := e.cfg.Box.Seal(handlePurpose, text)
-	s.level.Store(defaultLevel)
 	e.remember(sealed, s)
 	return s, sealed
 }

@@ -8,13 +8,22 @@ import (
 	"mcpbridge/api/wire"
 )
 
-// stream is an answer of server-sent events (HTML, section 9.2). One goroutine
+// sink takes an answer that is events, one message after the other. Messages are the
+// caller's again after each call.
+type sink interface {
+	event(message []byte)  // something that comes before the answer, or beside it
+	answer(message []byte) // the answer: nothing comes after it
+	alive()                // a sign of life
+	broken() bool          // nobody takes anything any more
+}
+
+// stream is an HTTP response of server-sent events (HTML, section 9.2). One goroutine
 // uses it. After a write that failed it takes everything and does nothing.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	limit   time.Duration // for one write
-	broken  bool
+	failed  bool
 }
 
 // keepAlive is how long a stream is silent before it gets a comment: proxies cut
@@ -51,6 +60,10 @@ func (s *stream) event(message []byte) {
 	buf.Release()
 }
 
+func (s *stream) answer(message []byte) { s.event(message) }
+
+func (s *stream) broken() bool { return s.failed }
+
 var comment = []byte(": keep-alive\n\n")
 
 // alive sends a comment.
@@ -59,7 +72,7 @@ func (s *stream) alive() { s.write(comment) }
 // write sends bytes at once. A peer that does not take them in time loses the
 // stream.
 func (s *stream) write(b []byte) {
-	if s.broken {
+	if s.failed {
 		return
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.limit)) // where it cannot be set, nothing can be stuck
@@ -67,5 +80,5 @@ func (s *stream) write(b []byte) {
 	if err == nil {
 		err = s.control.Flush()
 	}
-	s.broken = err != nil
+	s.failed = err != nil
 }

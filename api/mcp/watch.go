@@ -97,14 +97,14 @@ func (i *interest) notifications(changed session.Kinds, updated []string) (all [
 
 // follow writes a notification for every change until the client, its session,
 // the bridge or the process ends.
-func (e *Endpoint) follow(r *http.Request, s *stream, watch *session.Watch, replaced <-chan struct{}, in interest) {
+func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replaced <-chan struct{}, in interest) {
 	s.alive() // so that the first bytes go out at once
 	for _, message := range in.notifications(in.missed(watch.Catalog()), nil) {
 		s.event(message)
 	}
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
-	for !s.broken {
+	for !s.broken() {
 		select {
 		case <-watch.Changed():
 			if in.told != nil {
@@ -140,7 +140,7 @@ func (x *exchange) listen() {
 		x.fail(&rpcError{status: 400, code: codeInvalidParams, message: `params must have "notifications", an object of what to listen to`})
 		return
 	}
-	if !accepts(x.r) {
+	if !x.events {
 		x.fail(&rpcError{status: http.StatusNotAcceptable, code: codeInvalidRequest, message: "subscriptions/listen needs Accept: text/event-stream"})
 		return
 	}
@@ -165,10 +165,10 @@ func (x *exchange) listen() {
 			in.kinds |= kind.Set()
 		}
 	}
-	x.stream = open(x.w, x.e.limits.WriteTimeout)
-	x.stream.event([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(honoured) + `,` + mark + `}}`))
+	x.open()
+	x.sink.event([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(honoured) + `,` + mark + `}}`))
 	if in.kinds != 0 || len(want.ResourceSubscriptions) > 0 {
-		x.e.follow(x.r, x.stream, watch, nil, in)
+		x.e.follow(x.r, x.sink, watch, nil, in)
 	}
-	x.stream.event([]byte(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `,` + string(x.e.identity) + `}}}`))
+	x.sink.answer([]byte(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `,` + string(x.e.identity) + `}}}`))
 }
