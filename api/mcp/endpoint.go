@@ -97,6 +97,10 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, bridge session.B
 		return
 	}
 	defer x.done()
+	if x.isBatch() {
+		x.batch()
+		return
+	}
 	if bad := x.decode(); bad != nil {
 		x.fail(bad)
 		return

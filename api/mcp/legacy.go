@@ -16,22 +16,30 @@ func (x *exchange) serveLegacy(header string) {
 		x.initialize()
 		return
 	}
+	if x.resume(header) {
+		x.answerLegacy()
+	}
+}
+
+// resume finds the session that a request names. False when the request has been
+// answered.
+func (x *exchange) resume(header string) bool {
 	if text := x.r.Header.Get("Mcp-Session-Id"); text != "" {
 		s, err := x.e.session(x.r.Context(), text, x.bridge, x.principal)
 		if err != nil {
 			x.failed(err)
-			return
+			return false
 		}
 		if s == nil {
 			x.fail(&rpcError{status: http.StatusNotFound, code: codeInvalidRequest, message: sessionGone})
-			return
+			return false
 		}
 		x.mcp = s
 	} else if header == rev20250618 || header == rev20251125 {
 		x.fail(invalid("the header Mcp-Session-Id is missing; initialize first"))
-		return
+		return false
 	}
-	x.answerLegacy()
+	return true
 }
 
 // answerLegacy answers a message of a known session, or of none.

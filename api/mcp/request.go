@@ -177,7 +177,7 @@ func notJSON(err error) *rpcError {
 	return invalid("%v", err)
 }
 
-// batch refuses an array: no served revision but 2025-03-26 has batches.
+// batch refuses an array where one message is wanted.
 func batch(s *wire.Scanner) *rpcError {
 	n := 0
 	err := s.Array(func() error {
