@@ -20,7 +20,7 @@ type finish struct {
 
 type notify struct {
 	inst  *Instance
-	id    uint64
+	id    uint64 // 0 for the only call of inst
 	event Event
 }
 

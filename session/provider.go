@@ -111,6 +111,10 @@ func (i *Instance) Notify(id []byte, e Event) error {
 	return i.s.do(&notify{inst: i, id: n, event: e})
 }
 
+// NotifyOnly passes an event on to the caller of the single call that is asked of the
+// instance. With none or several of them, nobody can tell whose it is: it is dropped.
+func (i *Instance) NotifyOnly(e Event) error { return i.s.do(&notify{inst: i, event: e}) }
+
 // Updated tells the bridge's streams that a resource of the provider, by its own
 // URI, has changed.
 func (i *Instance) Updated(uri string) error { return i.s.do(&updated{i, uri}) }

@@ -99,6 +99,11 @@ func (f *finish) apply(s *state) {
 
 func (n *notify) apply(s *state) {
 	c := s.calls[n.id]
+	if n.id == 0 {
+		if c = s.only(n.inst); c == nil {
+			return
+		}
+	}
 	if c == nil || c.inst != n.inst {
 		s.stats.Strays.Add(1)
 		return
@@ -115,6 +120,18 @@ func (n *notify) apply(s *state) {
 	if !c.push(n.event, s.limits.EventBytes) {
 		s.stats.Dropped.Add(1)
 	}
+}
+
+// only is the single call that is asked of an instance, or nil.
+func (s *state) only(i *Instance) *Call {
+	if i.calls == 1 {
+		for _, c := range s.calls {
+			if c.inst == i {
+				return c
+			}
+		}
+	}
+	return nil
 }
 
 func (a *abandon) apply(s *state) {

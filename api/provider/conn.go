@@ -26,9 +26,10 @@ type conn struct {
 	born   int64 // the keeper's beat when it came; pings are due at whole intervals after it
 	out    outbox
 
-	greeted atomic.Bool  // it sent hello, so it knows our newer messages
-	heard   atomic.Int64 // the keeper's beat at which something last came
-	shut    atomic.Bool  // close was called
+	d dialect
+
+	heard atomic.Int64 // the keeper's beat at which something last came
+	shut  atomic.Bool  // close was called
 
 	mu    sync.Mutex         // guards what follows, for which the first message and the grace race
 	named session.ProviderID // who speaks: from hello, the URL, or the default
@@ -63,8 +64,7 @@ func (c *conn) attach(h session.Hello, again bool) error {
 }
 
 // read reads until the connection ends.
-func (c *conn) read(grace *time.Timer) {
-	first := true
+func (c *conn) read() {
 	var err error
 	for {
 		var kind websocket.MessageType
@@ -85,21 +85,15 @@ func (c *conn) read(grace *time.Timer) {
 			}
 			break
 		}
-		if first && grace != nil {
-			grace.Stop()
-		}
-		keep, bad := c.handle(buf, first)
+		keep, bad := c.d.handle(buf)
 		if !keep {
 			buf.Release()
 		}
 		if bad != nil && !c.complain(bad) {
 			break
 		}
-		first = false
 	}
-	if grace != nil {
-		grace.Stop()
-	}
+	c.d.ended()
 	c.mu.Lock()
 	c.left = true
 	inst := c.inst
@@ -165,14 +159,7 @@ func (c *conn) complain(err error) bool {
 		return false
 	}
 	c.e.cfg.Log.Info("provider's message refused", "bridge", c.bridge, "code", p.code, "reason", p.message)
-	if c.greeted.Load() {
-		c.out.send(encode(struct {
-			Type    string `json:"type"`
-			Code    string `json:"code"`
-			Message string `json:"message"`
-			Of      string `json:"of,omitempty"`
-		}{"error", p.code, p.message, p.of}))
-	}
+	c.d.refused(p)
 	if c.bad++; c.bad >= maxBad {
 		c.refuseClose(closeFlood, fmt.Sprintf("%d messages were refused", c.bad))
 		return false
@@ -192,7 +179,7 @@ func (c *conn) unattached(err error) error {
 
 // aside handles a rare message on another stack. The reader's own then stays small:
 // an idle provider holds it, and Go shrinks stacks only as it collects garbage.
-func aside(handle func(*message) error, m *message) error {
+func aside[M any](handle func(M) error, m M) error {
 	done := make(chan error, 1)
 	go func() { done <- handle(m) }()
 	return <-done

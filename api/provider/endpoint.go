@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +34,15 @@ var (
 	ErrSilent = errors.New("nothing came from the provider for two ping intervals")
 )
 
-// Subprotocol is the name of the dialect bridge.v1.
-const Subprotocol = "bridge.v1"
+// Subprotocols name the dialects. A connection that asks for none speaks bridge.v1.
+const (
+	Subprotocol    = "bridge.v1"
+	SubprotocolMCP = "mcp"
+)
+
+// headerMaxFrame tells a provider, in the answer to its upgrade, how many bytes a
+// message may have: in dialect mcp there is no welcome that could.
+const headerMaxFrame = "Mcpbridge-Max-Frame"
 
 // Config is what an Endpoint is made of.
 type Config struct {
@@ -42,6 +50,7 @@ type Config struct {
 	Limits    session.Limits
 	Box       *seal.Box // seals resume tokens
 	Fault     wire.FaultFunc
+	Version   string // told to MCP servers
 	Log       *slog.Logger
 }
 
@@ -78,6 +87,7 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 			return
 		}
 	}
+	w.Header().Set(headerMaxFrame, strconv.Itoa(e.limits.FrameBytes))
 	ws, raw, err := upgrade(w, r)
 	if err != nil {
 		return // the answer has been written
@@ -86,26 +96,23 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 	c.out.c = c
 	c.born = e.beat.Load()
 	c.heard.Store(c.born)
+	switch ws.Subprotocol() {
+	case SubprotocolMCP:
+		c.d = newMCPServer(c, r.URL.Query().Get("provider") != "")
+	default:
+		c.d = &bridgeV1{conn: c, seed: seed && ws.Subprotocol() == ""}
+	}
 	if !e.add(c) {
 		c.close(session.ErrShutdown)
 		return
 	}
-	var grace *time.Timer
-	if seed && ws.Subprotocol() == "" {
-		if err := c.attachNamed(); err != nil {
-			c.complain(c.unattached(err))
-			e.remove(c)
-			return
-		}
-	} else {
-		grace = time.AfterFunc(helloGrace, func() { _ = c.attachNamed() }) // what it refuses is told at the first message
+	if err := c.d.greet(); err != nil {
+		c.complain(err)
+		e.remove(c)
+		return
 	}
-	e.wg.Go(func() { c.read(grace) })
+	e.wg.Go(c.read)
 }
-
-// helloGrace is how long a connection may be silent before it counts as one that
-// does not say hello.
-const helloGrace = 500 * time.Millisecond
 
 // Refuse upgrades a request only to tell the peer why it may not stay: a browser
 // cannot read the status of a refused upgrade.
@@ -150,7 +157,7 @@ func (s *slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
 	small := &slim{ResponseWriter: w}
 	ws, err := websocket.Accept(small, r, &websocket.AcceptOptions{
-		Subprotocols:       []string{Subprotocol},
+		Subprotocols:       []string{Subprotocol, SubprotocolMCP},
 		InsecureSkipVerify: true, // Origin has been checked, by rules of our own
 		CompressionMode:    websocket.CompressionDisabled,
 	})
@@ -184,8 +191,6 @@ func (e *Endpoint) Connections() int {
 	return len(e.conns)
 }
 
-var ping = []byte(`{"type":"ping"}`)
-
 // keep watches all connections, each beat of a second: it pings those that are
 // due and cuts those that are dead or stuck.
 func (e *Endpoint) keep() {
@@ -209,9 +214,10 @@ func (e *Endpoint) keep() {
 			} else if silent > 2*interval {
 				dead = append(dead, c)
 			} else if (now-c.born)%interval == 0 {
-				due = append(due, c)
 				if silent >= interval {
 					quiet = append(quiet, c)
+				} else {
+					due = append(due, c)
 				}
 			}
 		}
@@ -223,10 +229,10 @@ func (e *Endpoint) keep() {
 			c.out.Close(ErrSilent) // it may read, though it does not speak
 		}
 		for _, c := range due {
-			c.out.send(ping)
+			c.d.ping(false)
 		}
 		for _, c := range quiet {
-			e.wg.Go(c.probe)
+			c.d.ping(true)
 		}
 		clear(dead)
 		clear(stuck)
@@ -245,8 +251,7 @@ func (e *Endpoint) cut(c *conn, cause error) {
 	_ = c.raw.Close() // its reader sees the end
 }
 
-// probe sends a ping frame to a peer that did not answer the ping message: a
-// script may not know the message, but every WebSocket library answers the frame.
+// probe sends a ping frame and waits for its answer.
 func (c *conn) probe() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.e.limits.Ping)
 	defer cancel()
@@ -262,13 +267,7 @@ func (e *Endpoint) Reconnect(after time.Duration) {
 	defer e.mu.Unlock()
 	i := 0
 	for c := range e.conns {
-		if c.greeted.Load() {
-			wait := after + after*time.Duration(i)/time.Duration(len(e.conns))
-			c.out.send(encode(struct {
-				Type    string `json:"type"`
-				AfterMs int64  `json:"afterMs"`
-			}{"reconnect", wait.Milliseconds()}))
-		}
+		c.d.reconnect(after + after*time.Duration(i)/time.Duration(len(e.conns)))
 		i++
 	}
 }

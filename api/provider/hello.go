@@ -47,7 +47,7 @@ type resumeToken struct {
 }
 
 // hello attaches the connection as the provider it names.
-func (c *conn) hello(m *message) error {
+func (c *bridgeV1) hello(m *message) error {
 	bad := func(format string, args ...any) error {
 		return &problem{code: "bad_hello", message: fmt.Sprintf(format, args...), of: "hello", close: closeBadHello}
 	}
@@ -111,7 +111,7 @@ const resumePurpose = "provider-resume"
 
 // resumed tells whether the handle was given to the same provider of the same
 // bridge, by this process or an earlier one.
-func (c *conn) resumed(handle string, p session.ProviderID) bool {
+func (c *bridgeV1) resumed(handle string, p session.ProviderID) bool {
 	text, ok := c.e.cfg.Box.Open(resumePurpose, handle)
 	var t resumeToken
 	return ok && json.Unmarshal(text, &t) == nil && t.Bridge == c.bridge && t.Provider == p

@@ -3,7 +3,6 @@ package provider
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,10 +48,9 @@ func (o *outbox) Deliver(d session.Delivery, size int) bool {
 	return true
 }
 
-// Cancel implements [session.Outbox]. Providers that sent no hello do not know
-// the message.
+// Cancel implements [session.Outbox].
 func (o *outbox) Cancel(c *session.Call, reason session.Reason) {
-	if o.c.greeted.Load() {
+	if o.c.d.cancels() {
 		o.force(item{cancel: c, reason: reason, size: 128})
 	}
 }
@@ -139,16 +137,14 @@ func (o *outbox) writeItem(i *item) {
 		if !i.deliver.Claim() {
 			return // withdrawn
 		}
-		buf.B = appendCall(buf.B, i.deliver.Call, time.Now())
-		o.frame(buf.B)
+		if buf.B = o.c.d.appendCall(buf.B, i.deliver.Call, time.Now()); len(buf.B) > 0 {
+			o.frame(buf.B)
+		}
 		i.deliver.Written()
 	case i.cancel != nil:
-		buf.B = append(buf.B, `{"type":"cancelCall","callId":"`...)
-		buf.B = i.cancel.AppendID(buf.B)
-		buf.B = append(buf.B, `","reason":"`...)
-		buf.B = append(buf.B, i.reason.String()...)
-		buf.B = append(buf.B, `"}`...)
-		o.frame(buf.B)
+		if buf.B = o.c.d.appendCancel(buf.B, i.cancel, i.reason); len(buf.B) > 0 {
+			o.frame(buf.B)
+		}
 	}
 }
 
@@ -160,49 +156,6 @@ func (o *outbox) frame(b []byte) {
 		_ = o.c.ws.CloseNow() // the write's error is what counts
 	}
 	o.since.Store(0)
-}
-
-// appendCall appends a callTool message. deadlineMs is what is left at now.
-func appendCall(b []byte, c *session.Call, now time.Time) []byte {
-	b = append(b, `{"type":"callTool","callId":"`...)
-	b = c.AppendID(b)
-	b = append(b, `","name":`...)
-	b = appendString(b, c.Name())
-	b = append(b, `,"params":`...)
-	if c.Arguments == nil {
-		b = append(b, "{}"...)
-	} else {
-		b = append(b, c.Arguments...)
-	}
-	if c.Input.Responses != nil {
-		b = append(append(b, `,"inputResponses":`...), c.Input.Responses...)
-	}
-	if c.Input.State != nil {
-		b = append(append(b, `,"requestState":`...), c.Input.State...)
-	}
-	b = append(b, `,"meta":{"deadlineMs":`...)
-	b = strconv.AppendInt(b, max(0, c.Deadline.Sub(now).Milliseconds()), 10)
-	if c.Meta.Progress {
-		b = append(b, `,"progress":true`...)
-	}
-	if c.Meta.ClientName != nil {
-		b = append(append(b, `,"client":{"name":`...), c.Meta.ClientName...)
-		if c.Meta.ClientVersion != nil {
-			b = append(append(b, `,"version":`...), c.Meta.ClientVersion...)
-		}
-		b = append(b, '}')
-	}
-	if c.Meta.Capabilities != nil {
-		b = append(append(b, `,"clientCapabilities":`...), c.Meta.Capabilities...)
-	}
-	if c.Meta.Traceparent != nil {
-		b = append(append(b, `,"traceparent":`...), c.Meta.Traceparent...)
-	}
-	if c.Meta.LogLevel != "" {
-		b = append(append(b, `,"logLevel":"`...), c.Meta.LogLevel...)
-		b = append(b, '"')
-	}
-	return append(b, "}}"...)
 }
 
 // appendString appends text as a JSON string.

@@ -31,7 +31,7 @@ type rejection struct {
 	Message string `json:"message"`
 }
 
-func (c *conn) registerTools(m *message) error {
+func (c *bridgeV1) registerTools(m *message) error {
 	l := c.e.limits
 	elements, err := m.elements(mTools)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *conn) registerTools(m *message) error {
 	return c.inst.Register(tools, ack)
 }
 
-func (c *conn) unregisterTools(m *message) error {
+func (c *bridgeV1) unregisterTools(m *message) error {
 	elements, err := m.elements(mNames)
 	if err != nil {
 		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
@@ -90,9 +90,13 @@ func (c *conn) rejection(name string, err error) rejection {
 	return r
 }
 
+func (c *conn) logRejected(x rejection) {
+	c.e.cfg.Log.Warn("tool rejected", "bridge", c.bridge, "tool", clip(x.Name), "code", x.Code, "reason", x.Message)
+}
+
 // acknowledge tells what became of a registration, once that is durable. It runs
 // inside a turn.
-func (c *conn) acknowledge(a registered, warnings map[string][]string, r session.Registered, of string) {
+func (c *bridgeV1) acknowledge(a registered, warnings map[string][]string, r session.Registered, of string) {
 	if r.Err != nil {
 		f := c.e.cfg.Fault(r.Err)
 		c.e.cfg.Log.Warn("registration failed", "bridge", c.bridge, "err", r.Err)
@@ -105,7 +109,7 @@ func (c *conn) acknowledge(a registered, warnings map[string][]string, r session
 		a.Rejected = append(a.Rejected, c.rejection(x.Name, x.Err))
 	}
 	for _, x := range a.Rejected {
-		c.e.cfg.Log.Warn("tool rejected", "bridge", c.bridge, "tool", x.Name, "code", x.Code, "reason", x.Message)
+		c.logRejected(x)
 	}
 	if !c.greeted.Load() {
 		return

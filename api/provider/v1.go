@@ -5,18 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
 )
 
+// bridgeV1 is the dialect bridge.v1: one JSON object of a type a frame.
+type bridgeV1 struct {
+	*conn
+	seed    bool        // the peer is one of the seed's, which never say hello
+	grace   *time.Timer // until the peer counts as one that does not say hello; or nil
+	spoken  bool        // something came; the reader's own
+	greeted atomic.Bool // the peer sent hello, so it knows our newer messages
+}
+
+// helloGrace is how long a connection may be silent before it counts as one that
+// does not say hello.
+const helloGrace = 500 * time.Millisecond
+
+func (c *bridgeV1) greet() error {
+	if !c.seed {
+		c.grace = time.AfterFunc(helloGrace, func() { _ = c.attachNamed() }) // what it refuses is told at the first message
+		return nil
+	}
+	if err := c.attachNamed(); err != nil {
+		return c.unattached(err)
+	}
+	return nil
+}
+
+func (c *bridgeV1) ended() {
+	if c.grace != nil {
+		c.grace.Stop()
+	}
+}
+
+func (c *bridgeV1) refused(p *problem) {
+	if c.greeted.Load() {
+		c.out.send(encode(struct {
+			Type    string `json:"type"`
+			Code    string `json:"code"`
+			Message string `json:"message"`
+			Of      string `json:"of,omitempty"`
+		}{"error", p.code, p.message, p.of}))
+	}
+}
+
+var pingV1 = []byte(`{"type":"ping"}`)
+
+// ping sends a message, because that keeps a browser's service worker alive. A script
+// may not know the message, but every WebSocket library answers the frame.
+func (c *bridgeV1) ping(quiet bool) {
+	c.out.send(pingV1)
+	if quiet {
+		c.e.wg.Go(c.probe)
+	}
+}
+
+func (c *bridgeV1) reconnect(after time.Duration) {
+	if c.greeted.Load() {
+		c.out.send(encode(struct {
+			Type    string `json:"type"`
+			AfterMs int64  `json:"afterMs"`
+		}{"reconnect", after.Milliseconds()}))
+	}
+}
+
 // attachNamed attaches a connection that has not said hello.
-func (c *conn) attachNamed() error {
+func (c *bridgeV1) attachNamed() error {
 	return c.attach(session.Hello{Provider: c.named, Retain: -1, Adopt: true}, false)
 }
 
 // attached sees to it that the connection is an instance.
-func (c *conn) attached(m *message) error {
+func (c *bridgeV1) attached(m *message) error {
 	c.mu.Lock()
 	inst := c.inst
 	c.mu.Unlock()
@@ -26,8 +89,12 @@ func (c *conn) attached(m *message) error {
 	return aside(func(*message) error { return c.attachNamed() }, m)
 }
 
-// handle takes one frame. With keep, buf now belongs to a call's result.
-func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
+func (c *bridgeV1) handle(buf *wire.Buffer) (keep bool, err error) {
+	first := !c.spoken
+	if first {
+		c.spoken = true
+		c.ended() // the grace
+	}
 	m, _ := messages.Get().(*message)
 	defer func() {
 		*m = message{} // so that it holds nobody's memory
@@ -69,7 +136,7 @@ func (c *conn) handle(buf *wire.Buffer, first bool) (keep bool, err error) {
 	}
 }
 
-func (c *conn) toolResult(m *message, buf *wire.Buffer) (keep bool, err error) {
+func (c *bridgeV1) toolResult(m *message, buf *wire.Buffer) (keep bool, err error) {
 	id, err := m.callID()
 	if err != nil {
 		return false, &problem{code: "bad_message", message: err.Error(), of: m.kind}
@@ -85,7 +152,7 @@ func (c *conn) toolResult(m *message, buf *wire.Buffer) (keep bool, err error) {
 	return true, c.inst.Finish(id, m.result)
 }
 
-func (c *conn) toolError(m *message) error {
+func (c *bridgeV1) toolError(m *message) error {
 	id, err := m.callID()
 	if err != nil {
 		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
@@ -130,7 +197,7 @@ func readError(raw json.RawMessage, depth int) (*session.ProtocolError, error) {
 	return &e, err
 }
 
-func (c *conn) progress(m *message) error {
+func (c *bridgeV1) progress(m *message) error {
 	id, err := m.callID()
 	if err != nil {
 		return &problem{code: "bad_message", message: err.Error(), of: m.kind}
@@ -151,7 +218,7 @@ func (c *conn) progress(m *message) error {
 	})
 }
 
-func (c *conn) log(m *message) error {
+func (c *bridgeV1) log(m *message) error {
 	if m.members[mCallID] == nil {
 		return nil // of no call: no client asked for it
 	}
@@ -180,4 +247,58 @@ func own(raw json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return append(json.RawMessage(nil), raw...)
+}
+
+// cancels: the seed's providers do not know the message.
+func (c *bridgeV1) cancels() bool { return c.greeted.Load() }
+
+func (c *bridgeV1) appendCancel(b []byte, call *session.Call, reason session.Reason) []byte {
+	b = append(b, `{"type":"cancelCall","callId":"`...)
+	b = call.AppendID(b)
+	b = append(b, `","reason":"`...)
+	b = append(b, reason.String()...)
+	return append(b, `"}`...)
+}
+
+// appendCall appends a callTool message. deadlineMs is what is left at now.
+func (c *bridgeV1) appendCall(b []byte, call *session.Call, now time.Time) []byte {
+	b = append(b, `{"type":"callTool","callId":"`...)
+	b = call.AppendID(b)
+	b = append(b, `","name":`...)
+	b = appendString(b, call.Name())
+	b = append(b, `,"params":`...)
+	if call.Arguments == nil {
+		b = append(b, "{}"...)
+	} else {
+		b = append(b, call.Arguments...)
+	}
+	if call.Input.Responses != nil {
+		b = append(append(b, `,"inputResponses":`...), call.Input.Responses...)
+	}
+	if call.Input.State != nil {
+		b = append(append(b, `,"requestState":`...), call.Input.State...)
+	}
+	b = append(b, `,"meta":{"deadlineMs":`...)
+	b = strconv.AppendInt(b, max(0, call.Deadline.Sub(now).Milliseconds()), 10)
+	if call.Meta.Progress {
+		b = append(b, `,"progress":true`...)
+	}
+	if call.Meta.ClientName != nil {
+		b = append(append(b, `,"client":{"name":`...), call.Meta.ClientName...)
+		if call.Meta.ClientVersion != nil {
+			b = append(append(b, `,"version":`...), call.Meta.ClientVersion...)
+		}
+		b = append(b, '}')
+	}
+	if call.Meta.Capabilities != nil {
+		b = append(append(b, `,"clientCapabilities":`...), call.Meta.Capabilities...)
+	}
+	if call.Meta.Traceparent != nil {
+		b = append(append(b, `,"traceparent":`...), call.Meta.Traceparent...)
+	}
+	if call.Meta.LogLevel != "" {
+		b = append(append(b, `,"logLevel":"`...), call.Meta.LogLevel...)
+		b = append(b, '"')
+	}
+	return append(b, "}}"...)
 }
