@@ -114,7 +114,6 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"}x`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32700`},
 		{"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`},
 		{`[]`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
-		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
 		{`7`, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`},
 		{`{"id":1,"method":"ping"}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
 		{`{"jsonrpc":"1.0","id":1,"method":"ping"}`, `400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600`},
