@@ -39,7 +39,7 @@ var errFailed = errors.New("conformance: failed")
 func main() {
 	binary := flag.String("bin", filepath.Join("bin", "mcpbridge"), "the `binary` under test")
 	out := flag.String("o", "", "keep logs and the suite's results in `folder`; default: a temporary one")
-	dialects := flag.String("dialects", "bridge.v1", "the `dialects` of the provider to run, bridge.v1 and mcp, separated by commas")
+	dialects := flag.String("dialects", "bridge.v1,mcp", "the `dialects` of the provider to run, separated by commas")
 	revisions := flag.String("revisions", "2025-11-25,2026-07-28", "the `revisions` to run, separated by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
