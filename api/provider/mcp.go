@@ -312,7 +312,7 @@ var progressNames = []string{"progressToken", "progress", "total", "message"}
 // could not be told.
 func (m *mcpServer) progressed(r *rpc) error {
 	var v [4]json.RawMessage
-	if m.inst == nil || params(r.members[rParams], progressNames, v[:]) != nil {
+	if m.inst == nil || !params(r.members[rParams], progressNames, v[:]) {
 		return nil
 	}
 	n, err := strconv.ParseFloat(string(v[1]), 64)
@@ -340,7 +340,7 @@ var relatedNames = []string{"progressToken", "requestId", "relatedRequestId", "i
 // that is in flight: MCP has no member that says whose it is.
 func (m *mcpServer) logged(r *rpc) error {
 	var v [4]json.RawMessage
-	if m.inst == nil || params(r.members[rParams], logNames, v[:]) != nil {
+	if m.inst == nil || !params(r.members[rParams], logNames, v[:]) {
 		return nil
 	}
 	level, _ := wire.Text(v[0])
@@ -352,7 +352,7 @@ func (m *mcpServer) logged(r *rpc) error {
 	}
 	e := session.Event{Kind: session.EventLog, Level: level, Value: own(v[2]), Logger: own(v[1])}
 	var related [4]json.RawMessage
-	if v[3] != nil && params(v[3], relatedNames, related[:]) == nil {
+	if v[3] != nil && params(v[3], relatedNames, related[:]) {
 		for _, id := range related {
 			if len(id) > 2 && id[0] == '"' {
 				return m.inst.Notify(id[1:len(id)-1], e)
@@ -364,7 +364,7 @@ func (m *mcpServer) logged(r *rpc) error {
 
 func (m *mcpServer) updated(r *rpc) error {
 	var v [1]json.RawMessage
-	if m.inst == nil || params(r.members[rParams], []string{"uri"}, v[:]) != nil {
+	if m.inst == nil || !params(r.members[rParams], []string{"uri"}, v[:]) {
 		return nil
 	}
 	uri, ok := wire.Text(v[0])

@@ -80,11 +80,11 @@ func (r *rpc) text() []byte {
 	return id[1 : len(id)-1]
 }
 
-// params are the members of a message's params that a reader names; a value is nil
-// when it is absent.
-func params(raw json.RawMessage, names []string, values []json.RawMessage) error {
+// params finds the members of a message's params that a reader names; a value is nil
+// when it is absent. False when the params are no object.
+func params(raw json.RawMessage, names []string, values []json.RawMessage) bool {
 	if raw == nil || raw[0] != '{' {
-		return errors.New(`member "params" must be an object`)
+		return false
 	}
 	s := wire.Reread(raw)
 	return s.Object(func(name []byte) error {
@@ -95,5 +95,5 @@ func params(raw json.RawMessage, names []string, values []json.RawMessage) error
 			}
 		}
 		return err
-	})
+	}) == nil
 }
