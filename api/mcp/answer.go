@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -48,8 +49,19 @@ func (x *exchange) begin(b []byte) []byte {
 
 // open makes the answer one of events, if it is not yet.
 func (x *exchange) open() {
-	if x.sink == nil {
-		x.sink = open(x.w, x.e.limits.WriteTimeout)
+	if x.sink != nil {
+		return
+	}
+	out := open(x.w, x.e.limits.WriteTimeout)
+	x.sink = out
+	if x.mcp == nil {
+		return
+	}
+	if t := x.e.record(x.mcp, answerTape, x.q.id); t != nil {
+		c := t.carry(out, 0, true)
+		c.prime()
+		x.sink = c
+		x.r = x.r.WithContext(context.WithoutCancel(x.r.Context())) // the client may come back for the answer
 	}
 }
 

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"sync"
@@ -131,6 +132,10 @@ func (x *exchange) gather(messages []message) {
 		}
 	}
 	wanted := g.left
+	r := x.r
+	if x.mcp != nil {
+		r = r.WithContext(context.WithoutCancel(r.Context())) // the client may come back for the answers
+	}
 	var kept atomic.Bool
 	var wg sync.WaitGroup
 	workers := make(chan struct{}, batchWorkers)
@@ -138,7 +143,7 @@ func (x *exchange) gather(messages []message) {
 		m := &messages[i]
 		y, _ := exchanges.Get().(*exchange)
 		*y = exchange{
-			e: x.e, r: x.r, bridge: x.bridge, principal: x.principal, q: m.q, mcp: x.mcp,
+			e: x.e, r: r, bridge: x.bridge, principal: x.principal, q: m.q, mcp: x.mcp,
 			sink: &entry{g, i}, events: x.events,
 		}
 		serve := func() {

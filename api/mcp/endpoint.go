@@ -36,8 +36,9 @@ type Endpoint struct {
 	limits   session.Limits
 	identity []byte // `"io.modelcontextprotocol/serverInfo":{…}`
 
-	sessions sync.Map     // Mcp-Session-Id → *mcpSession
-	pairs    sync.Map     // sessionId → *pair
+	sessions sync.Map // Mcp-Session-Id → *mcpSession
+	pairs    sync.Map // sessionId → *pair
+	shelf    shelf
 	round    atomic.Int64 // of the janitor
 	wg       sync.WaitGroup
 	quit     chan struct{} // closed to end every stream
@@ -150,6 +151,9 @@ func (x *exchange) decode() (bad *rpcError) {
 func (x *exchange) done() {
 	if x.body != nil && !x.kept {
 		x.body.Release()
+	}
+	if c, ok := x.sink.(*carrier); ok {
+		c.close()
 	}
 	*x = exchange{} // so that it holds nobody's memory
 	exchanges.Put(x)

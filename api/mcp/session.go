@@ -55,6 +55,7 @@ type mcpSession struct {
 	subs   map[string]struct{}      // subscribed resources, by exposed URI
 	asks   uint64                   // how many there were
 	stream chan struct{}            // closed when a newer GET takes over; nil without one
+	tapes  []*tape                  // streams that can be resumed, oldest first
 	ended  bool
 }
 
@@ -254,12 +255,20 @@ func (s *mcpSession) end() {
 		close(s.stream)
 		s.stream = nil
 	}
+	for _, t := range s.tapes {
+		t.mu.Lock()
+		if t.carrier != nil && !t.carrier.own { // a call's own response goes on to the call's end
+			t.carrier.leave()
+		}
+		t.mu.Unlock()
+	}
+	s.tapes = nil
 }
 
 func (s *mcpSession) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stream != nil || len(s.calls) > 0 || len(s.asked) > 0
+	return s.stream != nil || len(s.calls) > 0 || len(s.asked) > 0 || len(s.tapes) > 0
 }
 
 // janitorRound is how often sessions that nobody uses are let go from memory;
@@ -269,10 +278,15 @@ const janitorRound = 10 * time.Minute
 func (e *Endpoint) janitor() {
 	t := time.NewTicker(janitorRound)
 	defer t.Stop()
+	tapes := time.NewTicker(tapeLife / 5)
+	defer tapes.Stop()
 	for {
 		select {
 		case <-e.quit:
 			return
+		case now := <-tapes.C:
+			e.shelf.sweep(now.Add(-tapeLife), func() bool { return false })
+			continue
 		case <-t.C:
 		}
 		round := e.round.Add(1)

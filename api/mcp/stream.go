@@ -44,7 +44,18 @@ func open(w http.ResponseWriter, limit time.Duration) *stream {
 // event sends one message.
 func (s *stream) event(message []byte) {
 	buf := wire.NewBuffer(len(message) + 64)
-	b := append(buf.B, "event: message\ndata: "...)
+	buf.B = appendEvent(buf.B, "", message)
+	s.write(buf.B)
+	buf.Release()
+}
+
+// appendEvent appends one message as an event; without an id if that is empty.
+func appendEvent(b []byte, id string, message []byte) []byte {
+	b = append(b, "event: message\n"...)
+	if id != "" {
+		b = append(append(append(b, "id: "...), id...), '\n')
+	}
+	b = append(b, "data: "...)
 	start := len(b)
 	b = append(b, message...)
 	for line := b[start:]; ; { // white space between tokens may hold line ends, strings cannot
@@ -55,9 +66,7 @@ func (s *stream) event(message []byte) {
 		line[i] = ' '
 		line = line[i+1:]
 	}
-	buf.B = append(b, "\n\n"...)
-	s.write(buf.B)
-	buf.Release()
+	return append(b, "\n\n"...)
 }
 
 func (s *stream) answer(message []byte) { s.event(message) }

@@ -26,6 +26,11 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 	if !ok {
 		return
 	}
+	last := r.Header.Get("Last-Event-ID")
+	if id, after, ok := readEventID(last); ok && id[0] == answerTape && s.resumable() {
+		e.replay(w, r, s, id, after)
+		return
+	}
 	watch, err := e.watch(r, bridge)
 	if err != nil {
 		e.refuse(w, err)
@@ -38,8 +43,18 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		return
 	}
 	defer s.leaveStream(replaced)
+	var to sink
+	out := open(w, e.limits.WriteTimeout)
+	to = out
+	if t, after := e.resumeGet(s, last); t != nil {
+		c := t.carry(out, after, false)
+		defer t.rest()
+		c.prime()
+		c.catchUp()
+		to = c
+	}
 	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told}
-	e.follow(r, open(w, e.limits.WriteTimeout), watch, replaced, in)
+	e.follow(r, to, watch, replaced, in)
 }
 
 // everyKind is the set of all kinds.
@@ -104,8 +119,15 @@ func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replace
 	}
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
+	c, _ := s.(*carrier)
+	var grown <-chan struct{}
+	if c != nil {
+		grown = c.grown
+	}
 	for !s.broken() {
 		select {
+		case <-grown: // by an earlier carrier that was just being replaced
+			c.catchUp()
 		case <-watch.Changed():
 			if in.told != nil {
 				in.told.Store(watch.Catalog().Revision)
