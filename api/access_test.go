@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mcpbridge/api"
@@ -278,5 +281,31 @@ func TestTokenDeletedWhileItIsCheckedOpensNothingLater(t *testing.T) {
 	w.post("b", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Authorization", "Bearer "+client.Reveal())
 	if a := w.post("b", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Authorization", "Bearer "+client.Reveal()); a.status != 401 {
 		t.Errorf("a deleted token is answered %d %s", a.status, a.body)
+	}
+}
+
+// TestBodyThatNeverComesIsCut: not even a request without a token may hold a
+// connection by announcing a body.
+func TestBodyThatNeverComesIsCut(t *testing.T) {
+	for name, option := range map[string]func(*world){"a token is needed": withAuth, "open": func(*world) {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, inBubble, option)
+				transport, _ := w.client.Transport.(*http.Transport)
+				c, err := transport.DialContext(t.Context(), "tcp", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if _, err := io.WriteString(c, "POST /b/b/mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n{"); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+				if _, err := io.ReadAll(c); err != nil {
+					t.Errorf("the connection was held for a minute: %v", err)
+				}
+				w.end()
+			})
+		})
 	}
 }

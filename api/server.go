@@ -137,6 +137,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // the answer may have begun: the connection ends
 		}
 	}()
+	if r.ContentLength != 0 {
+		// Also for one that is refused: net/http reads the body before it answers.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
 	if !s.guard.check(r) {
 		writeJSON(w, http.StatusForbidden, map[string]string{"error": "the Origin or Host of the request is not allowed"})
 		return
@@ -147,6 +151,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.router.ServeHTTP(w, r)
 }
+
+// bodyTimeout is how long a request's body may take to arrive.
+const bodyTimeout = 30 * time.Second
 
 // mcpPath is the bridge of an MCP URL's path.
 func mcpPath(path string) (session.BridgeID, bool) {

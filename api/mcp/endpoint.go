@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"mcpbridge/api/seal"
 	"mcpbridge/api/wire"
@@ -126,6 +127,11 @@ func (e *Endpoint) receive(w http.ResponseWriter, r *http.Request, bridge sessio
 	if r.ContentLength <= int64(e.limits.BodyBytes) {
 		x.body = wire.NewBuffer(int(r.ContentLength) + 1) // one more, so that the end is seen without growing
 		err = x.body.Fill(r.Body, e.limits.BodyBytes)
+		if err == nil {
+			// The server's deadline was for the body. One that stayed would end the
+			// connection, and so cancel the call, in its midst.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // where it cannot be set, none was
+		}
 	}
 	if err == nil {
 		return x
