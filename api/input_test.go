@@ -68,7 +68,7 @@ func TestModernClientIsAskedAndCallsAgain(t *testing.T) {
 		t.Errorf("written otherwise: %s", a.body)
 	}
 	for name, change := range map[string]func(string) string{
-		"tampered":        func(s string) string { return strings.Replace(s, state, state[:20]+"A"+state[21:], 1) },
+		"tampered":        func(s string) string { return strings.Replace(s, state, state[:20]+string(state[20]^1)+state[21:], 1) },
 		"other arguments": func(s string) string { return strings.Replace(s, `{"x":1}`, `{"x":2}`, 1) },
 		"no string":       func(s string) string { return strings.Replace(s, `"`+state+`"`, `7`, 1) },
 		"no object":       func(s string) string { return strings.Replace(s, `"inputResponses":{`, `"inputResponses":[],"y":{`, 1) },

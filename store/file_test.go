@@ -188,7 +188,7 @@ func TestOpeningSaysWhatIsWrong(t *testing.T) {
 		{"cut to less than a page", content(func(f []byte) []byte { return f[:1000] }), []string{"PATH was truncated (it has 1000 bytes", restore}},
 		{"cut to one page", content(func(f []byte) []byte { return f[:page] }), []string{"PATH was truncated", restore}},
 		{"cut to two pages", content(func(f []byte) []byte { return f[:2*page] }), []string{"PATH was truncated", restore}},
-		{"cut by half", content(func(f []byte) []byte { return f[:len(f)/2] }), []string{"PATH was truncated", restore}},
+		{"cut to four pages", content(func(f []byte) []byte { return f[:4*page] }), []string{"PATH was truncated", restore}},
 		{"garbage", content(func(f []byte) []byte { return bytes.Repeat([]byte("garbage!"), len(f)/8) }), []string{"PATH is damaged (neither of its two meta pages is valid)", restore}},
 		{"zeros", content(func(f []byte) []byte { clear(f); return f }), []string{"PATH is damaged (neither", restore}},
 		{"both meta pages flipped", content(func(f []byte) []byte { setMeta(f, func(m []byte) { m[40] ^= 1 }); return f }), []string{"PATH is damaged (neither", restore}},
