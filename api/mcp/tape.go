@@ -193,17 +193,23 @@ func (t *tape) end(by *carrier) {
 	t.mu.Lock()
 	t.complete = true
 	t.wake(by)
-	t.mu.Unlock()
-	t.rest()
-}
-
-// rest says that nothing writes the tape now.
-func (t *tape) rest() {
 	now := time.Now()
-	t.mu.Lock()
 	t.rested = now
 	t.mu.Unlock()
 	t.e.shelf.put(t, now)
+}
+
+// rest says that nothing writes the tape now, unless another than c carries it.
+func (t *tape) rest(c *carrier) {
+	t.mu.Lock()
+	now, mine := time.Now(), t.carrier == c
+	if mine {
+		t.rested = now
+	}
+	t.mu.Unlock()
+	if mine {
+		t.e.shelf.put(t, now)
+	}
 }
 
 // close ends a tape that nobody ended: what should have been answered broke down.
@@ -227,6 +233,9 @@ func (t *tape) carry(out *stream, after uint64, own bool) *carrier {
 		t.carrier.leave()
 	}
 	t.carrier = c
+	if !t.complete {
+		t.rested = time.Time{}
+	}
 	return c
 }
 
@@ -362,9 +371,6 @@ func (e *Endpoint) resumeGet(s *mcpSession, lastEventID string) (t *tape, after 
 	id, n, ok := readEventID(lastEventID)
 	if ok {
 		if t = s.tape(id); t != nil {
-			t.mu.Lock()
-			t.rested = time.Time{}
-			t.mu.Unlock()
 			return t, n
 		}
 	}

@@ -43,17 +43,18 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		return
 	}
 	defer s.leaveStream(replaced)
-	var to sink
+	t, after := e.resumeGet(s, last)
+	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told}
+	in.overdue = in.missed(watch.Catalog()) // before the client hears anything, so that it is told once of what it then does
 	out := open(w, e.limits.WriteTimeout)
-	to = out
-	if t, after := e.resumeGet(s, last); t != nil {
+	var to sink = out
+	if t != nil {
 		c := t.carry(out, after, false)
-		defer t.rest()
+		defer t.rest(c)
 		c.prime()
 		c.catchUp()
 		to = c
 	}
-	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told}
 	e.follow(r, to, watch, replaced, in)
 }
 
@@ -62,10 +63,11 @@ const everyKind session.Kinds = 1<<session.NumKinds - 1
 
 // interest is what a stream is to be told of.
 type interest struct {
-	kinds session.Kinds
-	uri   func(exposed string) bool // of updated resources
-	mark  string                    // the raw member that every notification's params carry, or empty
-	told  *atomic.Uint64            // the revision that the client knows of, kept between its streams; or nil
+	kinds   session.Kinds
+	uri     func(exposed string) bool // of updated resources
+	mark    string                    // the raw member that every notification's params carry, or empty
+	overdue session.Kinds             // what the stream begins with
+	told    *atomic.Uint64            // the revision that the client knows of, kept between its streams; or nil
 }
 
 // missed is what changed while the client had no stream: which, is not known.
@@ -114,7 +116,7 @@ func (i *interest) notifications(changed session.Kinds, updated []string) (all [
 // the bridge or the process ends.
 func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replaced <-chan struct{}, in interest) {
 	s.alive() // so that the first bytes go out at once
-	for _, message := range in.notifications(in.missed(watch.Catalog()), nil) {
+	for _, message := range in.notifications(in.overdue, nil) {
 		s.event(message)
 	}
 	alive := time.NewTicker(keepAlive)
