@@ -235,6 +235,9 @@ var (
 // take handles one message of the server's, and tells whether it is the answer
 // to request id.
 func (c *mcpClient) take(ctx context.Context, text []byte, id json.RawMessage) (result json.RawMessage, done bool, err error) {
+	if len(text) == 0 { // an event without data only primes the stream
+		return nil, false, nil
+	}
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
 		return nil, true, fmt.Errorf("the server sent what is not JSON-RPC: %w", err)
