@@ -46,17 +46,24 @@ type Program struct {
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the bridge server."`
 	Demo        demoCmd        `cmd:"" help:"Run the demo provider: connect a few example tools to a bridge."`
+	Run         runCmd         `cmd:"" help:"Run a stdio MCP server and connect it to a bridge: mcpbridge run --url URL -- COMMAND."`
 	Tools       toolsCmd       `cmd:"" help:"List the tools of a bridge."`
 	Call        callCmd        `cmd:"" help:"Call a tool of a bridge and print its result."`
 	Bridge      bridgeCmd      `cmd:"" help:"Create, list, show and delete bridges."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if the server is ready. For containers."`
 	Version     versionCmd     `cmd:"" help:"Print version, commit and Go version."`
+	Supervise   superviseCmd   `cmd:"" hidden:"" help:"Run a command for mcpbridge run."`
 }
 
 // usageError is one of the caller's making: exit status 2.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// statusError is the exit status of a command that a command ran. It tells nothing.
+type statusError int
+
+func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // Run runs one command to its end and returns its exit status. It ends early,
 // in good order, when ctx does. Flags that args do not give come from the
@@ -97,7 +104,11 @@ func (p Program) Run(ctx context.Context, args []string) (status int) {
 		fmt.Fprintf(p.Stderr, "mcpbridge: %v\nRun \"mcpbridge --help\" or \"mcpbridge COMMAND --help\".\n", err)
 		return exitUsage
 	}
-	switch err := command.Run(); {
+	err = command.Run()
+	if status, ok := errors.AsType[statusError](err); ok {
+		return int(status)
+	}
+	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, new(usageError)):
