@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg Config) error {
 		began := time.Now()
 		err := r.once(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was told to end, and has
 		}
 		if _, ok := errors.AsType[*Refused](err); ok {
 			return err
@@ -201,8 +201,7 @@ func (r *runner) once(ctx context.Context) error {
 
 // refused is what the end of a connection means.
 func (r *runner) refused(err error) error {
-	var e websocket.CloseError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[websocket.CloseError](err); ok {
 		if what, ok := finalCodes[e.Code]; ok {
 			if e.Reason != "" {
 				what += ": " + e.Reason
