@@ -481,7 +481,7 @@ func TestFirstCallAfterARestartIsAnswered(t *testing.T) {
 
 // TestOversizeFrames holds case O10.
 func TestOversizeFrames(t *testing.T) {
-	w := start(t, withLimits(session.Limits{FrameBytes: 10_000}))
+	w := start(t, withLimits(session.Limits{FrameBytes: 10_000, ResumeGrace: time.Millisecond}))
 	p := w.provider("b", "p", "")
 	p.register(tool("a"))
 	got := make(chan answer, 1)
@@ -516,7 +516,7 @@ func TestOversizeFrames(t *testing.T) {
 
 // TestToolsNeverVanishWhileAProviderReconnects holds case O15.
 func TestToolsNeverVanishWhileAProviderReconnects(t *testing.T) {
-	w := start(t)
+	w := start(t, withLimits(session.Limits{ResumeGrace: time.Millisecond}))
 	p := w.provider("b", "p", "")
 	p.register(tool("a"))
 	for n := range 100 {

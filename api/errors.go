@@ -47,6 +47,9 @@ var table = []row{
 	{session.ErrTimeout, wire.Fault{Name: "timeout", Status: 504, ToolError: true}},
 	{session.ErrProviderGone, wire.Fault{Name: "provider_gone", Status: 502, ToolError: true}},
 	{session.ErrBadResult, wire.Fault{Name: "bad_result", Status: 502, Code: -32603}},
+	{session.ErrUnknownTask, wire.Fault{Name: "unknown_task", Status: 404, Code: -32602}},
+	{session.ErrResumed, wire.Fault{Name: "resumed", Status: 409, Close: 4409}},
+	{session.ErrEnded, wire.Fault{Name: "ended", Status: 409, Code: -32603}},
 	{session.ErrCancelled, wire.Fault{Name: "cancelled", Status: 499, ToolError: true}},
 
 	{session.ErrShutdown, wire.Fault{Name: "draining", Status: 503, Close: 1012, RetryAfter: 2 * time.Second}},

@@ -397,7 +397,7 @@ func TestProviderThatStopsReadingIsCutAlone(t *testing.T) {
 		}
 		begun := time.Now()
 		a := <-answered
-		if d := time.Since(begun); !strings.Contains(a.body, "outcome is unknown") || d > 15*time.Second {
+		if d := time.Since(begun); !strings.Contains(a.body, "outcome is unknown") || d > 25*time.Second { // it might have resumed
 			t.Errorf("after %v: %s", d, a.body)
 		}
 		_ = good.ws.CloseNow()

@@ -128,6 +128,7 @@ type Call struct {
 	progress float64 // greatest so far
 	moving   bool    // progress has a value
 	reply    chan Outcome
+	task     *Task         // that has the call; nil for one that somebody waits for
 	delivery atomic.Uint32 // attempt<<2 | one of the delivery states
 
 	mu        sync.Mutex // guards events; never held over anything that waits
@@ -180,6 +181,14 @@ func (d Delivery) Written() { d.Call.delivery.Store(d.attempt<<2 | written) }
 func (c *Call) withdraw() bool {
 	old := c.delivery.Load()
 	return old&3 == queued && c.delivery.CompareAndSwap(old, old|withdrawn)
+}
+
+// withdrawn tells whether the call was taken back and has not been delivered again.
+func (c *Call) withdrawn() bool { return c.delivery.Load()&3 == withdrawn }
+
+// size is about what the call costs an outbox, in bytes.
+func (c *Call) size() int {
+	return len(c.Arguments) + len(c.Input.Responses) + len(c.Input.State) + len(c.Meta.Capabilities) + len(c.Extra) + 512
 }
 
 // next starts a new delivery attempt after a withdrawal.

@@ -13,15 +13,17 @@ type abandon struct {
 
 type finish struct {
 	inst   *Instance
+	prefix string
 	id     uint64
 	result Result
 	err    error
 }
 
 type notify struct {
-	inst  *Instance
-	id    uint64 // 0 for the only call of inst
-	event Event
+	inst   *Instance
+	prefix string
+	id     uint64 // 0 for the only call of inst
+	event  Event
 }
 
 type attach struct {
@@ -34,6 +36,8 @@ type detach struct {
 	inst *Instance
 	now  time.Time
 }
+
+type forsake struct{ inst *Instance }
 
 type register struct {
 	inst    *Instance

@@ -23,6 +23,12 @@ var (
 	ErrProviderGone = errors.New("the tool's provider disconnected during the call; the outcome is unknown")
 	// ErrBadResult: the provider's answer is not a tool result.
 	ErrBadResult = errors.New("the provider's answer is not a tool result")
+	// ErrResumed: a newer connection of the same instance has taken this one's place.
+	ErrResumed = errors.New("a newer connection has resumed this one")
+	// ErrEnded: the call has its outcome already.
+	ErrEnded = errors.New("the call has ended")
+	// ErrUnknownTask: the principal has no such task, or it was kept long enough.
+	ErrUnknownTask = errors.New("there is no such task; it may have expired")
 	// ErrStopped: the session had ended before it took the command, so nothing
 	// has happened. Ask the directory for the bridge's session again, once.
 	ErrStopped = errors.New("the session has ended")

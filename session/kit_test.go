@@ -25,6 +25,7 @@ type disk struct {
 	seq     uint64
 	rev     uint64
 	records map[session.ProviderID]session.Registration
+	tasks   map[session.TaskID]session.Task
 	saves   int
 }
 
@@ -32,6 +33,13 @@ func (d *disk) Save(s *session.Session, seq uint64, c session.Change) {
 	d.mu.Lock()
 	if d.records == nil {
 		d.records = map[session.ProviderID]session.Registration{}
+		d.tasks = map[session.TaskID]session.Task{}
+	}
+	for _, t := range c.PutTasks {
+		d.tasks[t.ID] = t
+	}
+	for _, id := range c.DropTasks {
+		delete(d.tasks, id)
 	}
 	for _, r := range c.Put {
 		d.records[r.Provider] = r
@@ -53,6 +61,9 @@ func (d *disk) snapshot() session.Snapshot {
 	snap := session.Snapshot{Revision: d.rev}
 	for _, r := range d.records {
 		snap.Registrations = append(snap.Registrations, r)
+	}
+	for _, t := range d.tasks {
+		snap.Tasks = append(snap.Tasks, t)
 	}
 	return snap
 }
@@ -109,8 +120,19 @@ func start(t testing.TB, saver session.Saver, limits session.Limits) *session.Se
 
 func attach(t testing.TB, s *session.Session, name session.ProviderID) (*session.Instance, *outbox) {
 	t.Helper()
+	return attachAs(t, s, session.Hello{Provider: name, Retain: -1})
+}
+
+// resumable attaches an instance that can be resumed, or resumes it.
+func resumable(t testing.TB, s *session.Session, name session.ProviderID, key string) (*session.Instance, *outbox) {
+	t.Helper()
+	return attachAs(t, s, session.Hello{Provider: name, Retain: -1, Adopt: true, Key: key})
+}
+
+func attachAs(t testing.TB, s *session.Session, h session.Hello) (*session.Instance, *outbox) {
+	t.Helper()
 	o := &outbox{}
-	i, err := s.Attach(session.Hello{Provider: name, Retain: -1}, o, epoch)
+	i, err := s.Attach(h, o, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}

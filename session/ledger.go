@@ -7,7 +7,14 @@ type ledger struct {
 	seq     uint64 // of the newest change
 	durable uint64 // greatest seq that the saver has confirmed
 	acks    []ack
+	waits   []wait
 	fresh   []fresh
+}
+
+// wait is told once a seq is durable, or why it may not be.
+type wait struct {
+	seq  uint64
+	tell func(error)
 }
 
 type ack struct {
@@ -38,8 +45,22 @@ func (l *ledger) answer(i *Instance, tell func(Registered), r Registered) {
 	l.acks = append(l.acks, ack{l.seq, i, tell, r})
 }
 
-// fail tells every waiting registration that it may not have become durable.
+// later tells once all that has changed so far is durable: now, if it is. tell must
+// not block.
+func (l *ledger) later(tell func(error)) {
+	if !l.unsaved() {
+		tell(nil)
+		return
+	}
+	l.waits = append(l.waits, wait{l.seq, tell})
+}
+
+// fail tells all who wait that what they wait for may not have become durable.
 func (l *ledger) fail(cause error) {
+	for _, w := range l.waits {
+		w.tell(cause)
+	}
+	l.waits = nil
 	for _, a := range l.acks {
 		a.tell(Registered{Err: cause})
 	}
@@ -67,6 +88,12 @@ func (c saved) apply(s *state) {
 			w.tell(kinds, "")
 		}
 	}
+	n = 0
+	for n < len(s.waits) && s.waits[n].seq <= seq {
+		s.waits[n].tell(nil)
+		n++
+	}
+	s.waits = s.waits[n:]
 	n = 0
 	for n < len(s.acks) && s.acks[n].seq <= seq {
 		s.acks[n].inst.waiting--

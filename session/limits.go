@@ -11,6 +11,7 @@ type Limits struct {
 	Instances     int // connections of one provider [16]
 	Tools         int // tools on a bridge [1,000]
 	Streams       int // MCP streams on a bridge [256]
+	Tasks         int // tasks of a bridge, ended ones too while they are kept [256]
 	Registrations int // registrations of one instance not yet durable [64]
 
 	FrameBytes   int // a provider's message, in bytes [8 MiB]
@@ -18,6 +19,7 @@ type Limits struct {
 	ToolBytes    int // one tool definition, in bytes [256 KiB]
 	CatalogBytes int // all tool definitions of a bridge together, in bytes [32 MiB]
 	OutboxBytes  int // waiting to be written to one instance, in bytes [16 MiB]
+	TaskBytes    int // all tasks of a bridge together, in bytes [64 MiB]
 	EventBytes   int // progress and log waiting for one call's client, in bytes [1 MiB]
 
 	MessageDepth int // nesting of any message [256]
@@ -25,6 +27,9 @@ type Limits struct {
 
 	CallTimeout    time.Duration // deadline of a call that asks for none [60 s]
 	CallTimeoutMax time.Duration // longest deadline that may be asked for [1 h]
+	TaskAfter      time.Duration // how long a call lasts before it becomes a task, where its client can have one [10 s]
+	TaskLife       time.Duration // how long a task is kept, from its start [24 h]
+	ResumeGrace    time.Duration // how long calls wait for their provider to resume [10 s]
 	WriteTimeout   time.Duration // one write to a peer [10 s]
 	Ping           time.Duration // between application pings to a provider [20 s]
 	IdleAfter      time.Duration // unused before a session hibernates [60 s]
@@ -39,17 +44,22 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.Instances, 16)
 	or(&l.Tools, 1000)
 	or(&l.Streams, 256)
+	or(&l.Tasks, 256)
 	or(&l.Registrations, 64)
 	or(&l.FrameBytes, 8<<20)
 	or(&l.BodyBytes, 4<<20)
 	or(&l.ToolBytes, 256<<10)
 	or(&l.CatalogBytes, 32<<20)
 	or(&l.OutboxBytes, 16<<20)
+	or(&l.TaskBytes, 64<<20)
 	or(&l.EventBytes, 1<<20)
 	or(&l.MessageDepth, 256)
 	or(&l.SchemaDepth, 64)
 	or(&l.CallTimeout, time.Minute)
 	or(&l.CallTimeoutMax, time.Hour)
+	or(&l.TaskAfter, 10*time.Second)
+	or(&l.TaskLife, 24*time.Hour)
+	or(&l.ResumeGrace, 10*time.Second)
 	or(&l.WriteTimeout, 10*time.Second)
 	or(&l.Ping, 20*time.Second)
 	or(&l.IdleAfter, time.Minute)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -21,6 +22,7 @@ type actor struct {
 
 	instances []*member
 	calls     []*asked
+	tasks     []session.TaskID // of calls that were kept
 	ended     int
 	watch     *session.Watch
 }
@@ -40,7 +42,7 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 		a := &actor{stats: &session.Stats{}, disk: &disk{manual: true}}
 		a.s = session.Start(session.Config{
 			Bridge: "b", Saver: a.disk, Stats: a.stats,
-			Limits: session.Limits{Calls: 8, Providers: 3, Instances: 2, Tools: 6, Registrations: 4},
+			Limits: session.Limits{Tasks: 6, Calls: 8, Providers: 3, Instances: 2, Tools: 6, Registrations: 4},
 			Broken: func(_ session.BridgeID, reason any, stack []byte) { panic(fmt.Sprintf("%v\n%s", reason, stack)) },
 		}, session.Snapshot{}, epoch)
 		var err error
@@ -57,7 +59,13 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 			"write":      a.write,
 			"finish":     a.finish,
 			"abandon":    a.abandon,
-			"":           a.check,
+			"forsake":    func(t *rapid.T) { a.pick(t).i.Forsake() },
+			"keep":       a.keep,
+			"cancel":     a.cancel,
+			"tick": func(t *rapid.T) {
+				a.s.Tick(epoch.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "minutes")) * time.Minute))
+			},
+			"": a.check,
 		})
 		a.s.Stop(session.ErrShutdown)
 		a.check(t)
@@ -87,7 +95,8 @@ func (a *actor) attach(t *rapid.T) {
 	m := &member{out: &outbox{}}
 	name := rapid.SampledFrom([]session.ProviderID{"p", "q", "r", "s"}).Draw(t, "provider")
 	retain := rapid.SampledFrom([]int{-1, 0}).Draw(t, "retain")
-	i, err := a.s.Attach(session.Hello{Provider: name, Retain: 0, Adopt: rapid.Bool().Draw(t, "adopt")}, m.out, epoch)
+	key := rapid.SampledFrom([]string{"", "j", "k"}).Draw(t, "key")
+	i, err := a.s.Attach(session.Hello{Provider: name, Retain: 0, Adopt: rapid.Bool().Draw(t, "adopt"), Key: key}, m.out, epoch)
 	if retain < 0 && err == nil {
 		i.Detach(epoch)
 		i, err = a.s.Attach(session.Hello{Provider: name, Retain: -1}, m.out, epoch)
@@ -100,6 +109,7 @@ func (a *actor) attach(t *rapid.T) {
 	}
 	m.i = i
 	a.instances = append(a.instances, m)
+	a.instances = slices.DeleteFunc(a.instances, func(o *member) bool { return errors.Is(o.out.closed, session.ErrResumed) })
 }
 
 func (a *actor) detach(t *rapid.T) {
@@ -153,6 +163,61 @@ func (a *actor) abandon(t *rapid.T) {
 	a.calls = slices.DeleteFunc(a.calls, func(o *asked) bool { return o == q })
 }
 
+// durable runs f while everything is saved at once.
+func (a *actor) durable(f func()) {
+	a.s.Saved(a.disk.seq)
+	a.disk.manual = false
+	defer func() { a.disk.manual = true }()
+	f()
+}
+
+func (a *actor) keep(t *rapid.T) {
+	if len(a.calls) == 0 {
+		t.Skip("nothing was asked")
+	}
+	q := rapid.SampledFrom(a.calls).Draw(t, "call")
+	a.durable(func() {
+		k, err := a.s.Keep(q.c, session.TaskTerms{Principal: "x", Now: epoch, Timeout: time.Hour, Life: 2 * time.Hour})
+		switch {
+		case err == nil:
+			a.tasks = append(a.tasks, k.ID)
+			a.calls = slices.DeleteFunc(a.calls, func(o *asked) bool { return o == q })
+		case !errors.Is(err, session.ErrEnded) && !errors.Is(err, session.ErrBusy):
+			t.Fatal(err)
+		}
+	})
+}
+
+func (a *actor) cancel(t *rapid.T) {
+	if len(a.tasks) == 0 {
+		t.Skip("there is no task")
+	}
+	id := rapid.SampledFrom(a.tasks).Draw(t, "task")
+	a.durable(func() {
+		if k, err := a.s.CancelTask(id, "x"); err == nil && !k.Final() {
+			t.Fatalf("cancelled, the task is %+v", k)
+		}
+	})
+}
+
+// working is how many tasks have a call in flight.
+func (a *actor) working(t *rapid.T) (n int) {
+	if a.s.Ended() {
+		return 0
+	}
+	a.durable(func() {
+		for _, id := range a.tasks {
+			k, err := a.s.Task(id, "x")
+			if err == nil && k.Status == session.TaskWorking {
+				n++
+			} else if err != nil && !errors.Is(err, session.ErrUnknownTask) {
+				t.Fatal(err)
+			}
+		}
+	})
+	return n
+}
+
 // check holds what is true at any time.
 func (a *actor) check(t *rapid.T) {
 	a.calls = slices.DeleteFunc(a.calls, func(q *asked) bool {
@@ -168,8 +233,10 @@ func (a *actor) check(t *rapid.T) {
 	for r := range a.stats.Ended {
 		ended += a.stats.Ended[r].Load()
 	}
-	if begun := a.stats.Begun.Load(); begun != ended+uint64(len(a.calls)) || ended != uint64(a.ended) {
-		t.Fatalf("%d begun, %d ended (%d told), %d pending", begun, ended, a.ended, len(a.calls))
+	working := a.working(t)
+	if begun := a.stats.Begun.Load(); begun != ended+uint64(len(a.calls)+working) || ended != uint64(a.ended+len(a.tasks)-working) {
+		t.Fatalf("%d begun, %d ended (%d told, %d of tasks), %d pending and %d tasks working",
+			begun, ended, a.ended, len(a.tasks)-working, len(a.calls), working)
 	}
 	c := a.s.Catalog().Of(session.KindTool)
 	var names []string
@@ -196,8 +263,8 @@ func (a *actor) check(t *rapid.T) {
 			t.Fatalf("provider %s is known for nothing", p.ID)
 		}
 	}
-	if st.Calls != len(a.calls) || live != len(a.instances) {
-		t.Fatalf("the session has %d calls and %d instances, want %d and %d", st.Calls, live, len(a.calls), len(a.instances))
+	if st.Calls != len(a.calls)+working || live != len(a.instances) {
+		t.Fatalf("the session has %d calls and %d instances, want %d and %d", st.Calls, live, len(a.calls)+working, len(a.instances))
 	}
 }
 

@@ -27,6 +27,10 @@ type Hello struct {
 	// Adopt makes the instance answer for every tool that the provider is known
 	// for, without registering them: it is a connection that cannot, or need not.
 	Adopt bool
+	// Key is a secret of the instance, by which a later connection resumes it: it
+	// takes over the calls that the earlier one was given and has not answered. Empty
+	// for what cannot resume.
+	Key string
 }
 
 // Instance is one live connection of a Provider, attached to a Session. Its
@@ -42,6 +46,7 @@ type Instance struct {
 	calls    int                // asked of it and not ended
 	waiting  int                // registrations not yet durable
 	attached time.Time
+	leftAt   time.Time // zero while it is connected
 }
 
 // Session is the session that the instance is attached to.
@@ -103,12 +108,12 @@ func (i *Instance) Fail(id []byte, err error) error {
 // Notify passes an event on to the call's caller. Progress that does not grow is
 // dropped (MCP 2025-11-25 basic/utilities/progress: it MUST increase).
 func (i *Instance) Notify(id []byte, e Event) error {
-	n, ok := i.s.parseID(id)
+	prefix, n, ok := i.s.parseID(id)
 	if !ok {
 		i.s.cfg.Stats.Strays.Add(1)
 		return nil
 	}
-	return i.s.do(&notify{inst: i, id: n, event: e})
+	return i.s.do(&notify{inst: i, prefix: prefix, id: n, event: e})
 }
 
 // NotifyOnly passes an event on to the caller of the single call that is asked of the
@@ -119,7 +124,13 @@ func (i *Instance) NotifyOnly(e Event) error { return i.s.do(&notify{inst: i, ev
 // URI, has changed.
 func (i *Instance) Updated(uri string) error { return i.s.do(&updated{i, uri}) }
 
-// Detach tells that the connection is gone. It is called once, last.
+// Detach tells that the connection is gone. It is called once. Calls that it was given
+// wait for a connection that resumes it, where its Hello had a Key.
 func (i *Instance) Detach(now time.Time) {
 	_ = i.s.do(&detach{inst: i, now: now}) // a session that has ended knows
 }
+
+// Forsake tells that nobody has resumed the instance in the time that there is for it
+// ([Limits.ResumeGrace] after Detach): its calls end, but for tasks. One that was
+// resumed is left alone.
+func (i *Instance) Forsake() { _ = i.s.do(&forsake{i}) }

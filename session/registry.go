@@ -49,6 +49,7 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 	s.watches = map[*Watch]struct{}{}
 	s.providers = map[ProviderID]*provider{}
 	s.names = map[named]*listed{}
+	s.absent = map[absentKey]*Instance{}
 	s.revision = snap.Revision
 	var expired, left []*provider
 	for _, r := range snap.Registrations {
@@ -83,6 +84,7 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 	case len(left) > 0: // so that the next activation does not count its retention anew
 		s.commit(0, left...)
 	}
+	s.restore(snap.Tasks, now)
 }
 
 // build makes the catalog of the registry as it is.
@@ -199,6 +201,7 @@ func (a *attach) apply(s *state) {
 	p.title, p.version, p.retain, p.leftAt = h.Title, h.Version, h.Retain, time.Time{}
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
+	defer s.resume(a.inst)
 	a.inst.tools = map[named]struct{}{}
 	if h.Adopt {
 		for _, l := range p.tools {
@@ -218,17 +221,18 @@ func (d *detach) apply(s *state) {
 		return
 	}
 	p.instances = slices.Delete(p.instances, at, at+1)
+	i.leftAt = d.now
 	if len(p.instances) > 0 {
 		for key := range i.tools {
 			if l := p.tools[key]; l != nil && !l.claimed() {
 				l.leftAt = d.now
 			}
 		}
-		s.orphan(i)
+		s.leave(i)
 		return
 	}
 	p.leftAt = d.now
-	s.orphan(i)
+	s.leave(i)
 	switch {
 	case len(p.tools) == 0:
 		delete(s.providers, p.id)
@@ -248,6 +252,7 @@ func (t *tick) apply(s *state) {
 	if s.stopped {
 		return
 	}
+	s.expire(t.now)
 	var changed []*provider
 	var kinds Kinds
 	for _, p := range s.providers {

@@ -35,12 +35,15 @@ type Config struct {
 	Stats  *Stats // shared; nil gets one of its own
 	// Broken is told of a turn that panicked, with its stack. May be nil.
 	Broken func(bridge BridgeID, reason any, stack []byte)
+	// Clock dates the records of tasks. Nil means time.Now.
+	Clock func() time.Time
 }
 
 // Session is one live activation of a Bridge. All methods may be called at once.
 type Session struct {
-	cfg     Config // fixed at start
-	prefix  string // fixed at start; begins every call's ID
+	cfg     Config              // fixed at start
+	prefix  string              // fixed at start; begins every call's ID
+	earlier map[string]struct{} // fixed at start; prefixes of earlier activations whose calls are waited for
 	catalog atomic.Pointer[Catalog]
 	nextID  atomic.Uint64
 	ended   atomic.Bool // set inside the turn that stops it
@@ -64,6 +67,9 @@ func Start(cfg Config, snap Snapshot, now time.Time) *Session {
 	cfg.Limits = cfg.Limits.WithDefaults()
 	if cfg.Stats == nil {
 		cfg.Stats = new(Stats)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
 	}
 	var b [5]byte
 	rand.Read(b[:]) //nolint:errcheck // never fails since Go 1.24
@@ -157,12 +163,17 @@ func (s *Session) turn(c command) {
 // Begin hands a call to the session. Afterwards exactly one Outcome arrives on
 // c.Done. ErrStopped means that the call was not taken and nothing will arrive.
 func (s *Session) Begin(c *Call) error {
-	c.reply = make(chan Outcome, 1)
 	if c.Events {
 		c.signal = make(chan struct{}, 1)
 	}
-	c.id, c.prefix = s.nextID.Add(1), s.prefix
+	s.number(c)
 	return s.do((*begin)(c))
+}
+
+// number makes a call one of this activation's.
+func (s *Session) number(c *Call) {
+	c.reply = make(chan Outcome, 1)
+	c.id, c.prefix = s.nextID.Add(1), s.prefix
 }
 
 // Abandon ends a call for a cause ([ErrTimeout], [ErrCancelled]) and returns its
@@ -173,27 +184,36 @@ func (s *Session) Abandon(c *Call, cause error) Outcome {
 }
 
 func (s *Session) finish(i *Instance, id []byte, r Result, err error) error {
-	n, ok := s.parseID(id)
+	prefix, n, ok := s.parseID(id)
 	if !ok {
 		s.cfg.Stats.Strays.Add(1)
 		r.Release()
 		return nil
 	}
-	if e := s.do(&finish{inst: i, id: n, result: r, err: err}); e != nil {
+	if e := s.do(&finish{inst: i, prefix: prefix, id: n, result: r, err: err}); e != nil {
 		r.Release()
 		return e
 	}
 	return nil
 }
 
-// parseID reads an ID text back. Only the exact text that AppendID wrote is one.
-func (s *Session) parseID(text []byte) (uint64, bool) {
-	digits, ok := bytes.CutPrefix(text, []byte(s.prefix))
-	if !ok || len(digits) == 0 || digits[0] == '0' || digits[0] == '+' {
-		return 0, false
+// parseID reads an ID text back. Only the exact text that AppendID wrote is one, here
+// or in an earlier activation whose calls are waited for.
+func (s *Session) parseID(text []byte) (prefix string, n uint64, ok bool) {
+	prefix = s.prefix
+	digits, ok := bytes.CutPrefix(text, []byte(prefix))
+	if !ok {
+		at := bytes.LastIndexByte(text, '-') + 1
+		if _, ok := s.earlier[string(text[:at])]; !ok {
+			return "", 0, false
+		}
+		prefix, digits = string(text[:at]), text[at:]
+	}
+	if len(digits) == 0 || digits[0] == '0' || digits[0] == '+' {
+		return "", 0, false
 	}
 	n, err := strconv.ParseUint(string(digits), 10, 64)
-	return n, err == nil
+	return prefix, n, err == nil
 }
 
 // Attach connects an instance of a provider. A [LimitError] when the bridge has
@@ -218,9 +238,12 @@ type Watch struct {
 	end   chan struct{}
 	cause error
 
+	tasks []TaskID // fixed at the start: those that it listens to
+
 	mu      sync.Mutex // guards the rest; never held over anything that waits
 	kinds   Kinds
 	updated map[string]struct{} // exposed URIs
+	moved   []TaskID            // of tasks
 }
 
 // maxUpdated is how many updated resources a stream may be behind. Beyond it the
@@ -258,9 +281,36 @@ func (w *Watch) Take() (Kinds, []string) {
 	return kinds, updated
 }
 
-// Watch adds a stream. A [LimitError] when the bridge has too many, ErrStopped.
-func (s *Session) Watch() (*Watch, error) {
-	w := &Watch{s: s, c: make(chan struct{}, 1), end: make(chan struct{})}
+// tellTask notes that a task has changed.
+func (w *Watch) tellTask(id TaskID) {
+	if !slices.Contains(w.tasks, id) {
+		return
+	}
+	w.mu.Lock()
+	if !slices.Contains(w.moved, id) {
+		w.moved = append(w.moved, id)
+	}
+	w.mu.Unlock()
+	select {
+	case w.c <- struct{}{}:
+	default:
+	}
+}
+
+// TakeTasks returns, after Changed, which of the stream's tasks have changed since it
+// was last called.
+func (w *Watch) TakeTasks() []TaskID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	moved := w.moved
+	w.moved = nil
+	return moved
+}
+
+// Watch adds a stream, which is also told of the tasks that it names. A [LimitError]
+// when the bridge has too many, ErrStopped.
+func (s *Session) Watch(tasks ...TaskID) (*Watch, error) {
+	w := &Watch{s: s, c: make(chan struct{}, 1), end: make(chan struct{}), tasks: tasks}
 	reply := make(chan error, 1)
 	if err := s.do(&watch{w, reply}); err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// state is the actor's own data. Only turns touch it. It reads no clock and
-// waits for nothing.
+// state is the actor's own data. Only turns touch it. It waits for nothing, and reads
+// a clock only to date the records of tasks.
 type state struct {
 	s       *Session
 	limits  Limits
@@ -18,7 +18,9 @@ type state struct {
 	cause   error // why stopped
 
 	calls   map[uint64]*Call
+	absent  map[absentKey]*Instance // that have left with calls in flight
 	watches map[*Watch]struct{}
+	tasks   tasks
 	registry
 	ledger
 }
@@ -27,9 +29,13 @@ type state struct {
 func (s *state) end(c *Call, o Outcome) {
 	if s.calls[c.id] == c {
 		delete(s.calls, c.id)
-		c.inst.calls--
+		s.dismiss(c.inst)
 	}
 	s.stats.Ended[o.Reason].Add(1)
+	if c.task != nil {
+		s.settle(c.task, o)
+		return
+	}
 	select {
 	case c.reply <- o:
 	default:
@@ -59,8 +65,7 @@ func (b *begin) apply(s *state) {
 
 // route gives a call to the newest instance that registered its tool, or ends it.
 func (s *state) route(c *Call, l *listed) {
-	size := len(c.Arguments) + len(c.Input.Responses) + len(c.Input.State) + len(c.Meta.Capabilities) + len(c.Extra) + 512
-	full := false
+	size, full := c.size(), false
 	for _, i := range slices.Backward(l.provider.instances) {
 		if _, ok := i.tools[c.tool.key()]; !ok {
 			continue
@@ -74,15 +79,19 @@ func (s *state) route(c *Call, l *listed) {
 		full = true
 	}
 	if full {
-		s.end(c, Outcome{Err: &LimitError{Limit: "waiting to be written to the provider", Max: s.limits.OutboxBytes, Unit: "bytes"}, Reason: ReasonBusy})
+		s.end(c, Outcome{Err: s.fullError(), Reason: ReasonBusy})
 		return
 	}
 	s.end(c, Outcome{Err: &AwayError{l.provider.id, l.awaySince()}, Reason: ReasonAway})
 }
 
+func (s *state) fullError() error {
+	return &LimitError{Limit: "waiting to be written to the provider", Max: s.limits.OutboxBytes, Unit: "bytes"}
+}
+
 func (f *finish) apply(s *state) {
 	c := s.calls[f.id]
-	if c == nil || c.inst != f.inst {
+	if c == nil || c.inst != f.inst || c.prefix != f.prefix {
 		s.stats.Strays.Add(1)
 		f.result.Release()
 		return
@@ -104,8 +113,12 @@ func (n *notify) apply(s *state) {
 			return
 		}
 	}
-	if c == nil || c.inst != n.inst {
+	if c == nil || c.inst != n.inst || n.id != 0 && c.prefix != n.prefix {
 		s.stats.Strays.Add(1)
+		return
+	}
+	if c.task != nil {
+		c.task.progress(n.event)
 		return
 	}
 	if !c.Events {
@@ -140,9 +153,10 @@ func (a *abandon) apply(s *state) {
 		return // it has ended: the outcome is there
 	}
 	o := Outcome{Err: a.cause, Reason: reasonOf(a.cause)}
-	if c.withdraw() {
+	switch {
+	case c.withdraw() || c.withdrawn():
 		o.Err = fmt.Errorf("%w; it was never delivered", a.cause)
-	} else {
+	case c.inst.leftAt.IsZero(): // otherwise nobody could be told
 		c.inst.outbox.Cancel(c, o.Reason)
 	}
 	s.end(c, o)
@@ -159,31 +173,6 @@ func reasonOf(cause error) Reason {
 		return ReasonFenced
 	default:
 		return ReasonShutDown
-	}
-}
-
-// orphan ends the calls that were asked of an instance that has gone, or, where
-// no socket ever had them, asks the next instance.
-func (s *state) orphan(i *Instance) {
-	if i.calls == 0 {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
-		c := s.calls[id]
-		if c.inst != i {
-			continue
-		}
-		if !c.withdraw() {
-			s.end(c, Outcome{Err: ErrProviderGone, Reason: ReasonProviderGone})
-			continue
-		}
-		delete(s.calls, id)
-		i.calls--
-		if l := s.names[named{c.Kind, c.Tool}]; l != nil {
-			s.route(c, l)
-		} else {
-			s.end(c, Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool})
-		}
 	}
 }
 

@@ -57,6 +57,7 @@ type Registration struct {
 type Snapshot struct {
 	Revision      uint64 // of the Catalog
 	Registrations []Registration
+	Tasks         []Task // in the order of their IDs
 }
 
 // Change is what one or more turns did to a Bridge's durable state. Applying a
@@ -67,4 +68,7 @@ type Change struct {
 	Revision uint64         // of the Catalog after the change
 	Put      []Registration // whole records, replacing those of the same Provider
 	Delete   []ProviderID
+
+	PutTasks  []Task // whole records
+	DropTasks []TaskID
 }

@@ -35,6 +35,7 @@ type saver struct {
 type dirt struct {
 	revision uint64
 	records  map[session.ProviderID]*session.Registration // nil: deleted
+	tasks    map[session.TaskID]*session.Task             // nil: deleted
 	seqs     map[*session.Session]uint64
 }
 
@@ -54,7 +55,10 @@ func (v *saver) Save(s *session.Session, seq uint64, c session.Change) {
 	v.mu.Lock()
 	d := v.dirty[c.Bridge]
 	if d == nil {
-		d = &dirt{records: map[session.ProviderID]*session.Registration{}, seqs: map[*session.Session]uint64{}}
+		d = &dirt{
+			records: map[session.ProviderID]*session.Registration{}, tasks: map[session.TaskID]*session.Task{},
+			seqs: map[*session.Session]uint64{},
+		}
 		v.dirty[c.Bridge] = d
 	}
 	d.add(c)
@@ -74,6 +78,12 @@ func (d *dirt) add(c session.Change) {
 	for _, p := range c.Delete {
 		d.records[p] = nil
 	}
+	for i := range c.PutTasks {
+		d.tasks[c.PutTasks[i].ID] = &c.PutTasks[i]
+	}
+	for _, id := range c.DropTasks {
+		d.tasks[id] = nil
+	}
 }
 
 func (d *dirt) change(id session.BridgeID) session.Change {
@@ -83,6 +93,13 @@ func (d *dirt) change(id session.BridgeID) session.Change {
 			c.Delete = append(c.Delete, p)
 		} else {
 			c.Put = append(c.Put, *r)
+		}
+	}
+	for id, t := range d.tasks {
+		if t == nil {
+			c.DropTasks = append(c.DropTasks, id)
+		} else {
+			c.PutTasks = append(c.PutTasks, *t)
 		}
 	}
 	return c
@@ -175,6 +192,7 @@ func (v *saver) putBack(batch map[session.BridgeID]*dirt) {
 	for id, old := range batch {
 		if newer := v.dirty[id]; newer != nil {
 			maps.Copy(old.records, newer.records)
+			maps.Copy(old.tasks, newer.tasks)
 			maps.Copy(old.seqs, newer.seqs)
 			old.revision = newer.revision
 		}

@@ -27,11 +27,16 @@ var (
 	endingsBucket      = []byte("endings")       // bridge + SHA-256 of the session ID → Ending
 	expiriesBucket     = []byte("expiries")      // second (8 bytes) + key in endings → empty record
 	secretsBucket      = []byte("secrets")       // name → Secret
+	tasksBucket        = []byte("tasks")         // bridge + task → Task
 
 	buckets = [][]byte{
 		metaBucket, bridgesBucket, tokensBucket, holdingsBucket, registrationBucket,
-		revisionsBucket, endingsBucket, expiriesBucket, secretsBucket,
+		revisionsBucket, endingsBucket, expiriesBucket, secretsBucket, tasksBucket,
 	}
+	// addedBuckets came later: a file of an older program lacks them, and an older
+	// program lives with them.
+	addedBuckets = [][]byte{tasksBucket}
+
 	formatKey = []byte("format")
 )
 
@@ -262,10 +267,12 @@ func (b *Bolt) DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeI
 					return err
 				}
 			}
-			registrations := tx.Bucket(registrationBucket)
-			for _, key := range keys(registrations, prefix) {
-				if err := registrations.Delete(key); err != nil {
-					return err
+			for _, name := range [][]byte{registrationBucket, tasksBucket} {
+				bucket := tx.Bucket(name)
+				for _, key := range keys(bucket, prefix) {
+					if err := bucket.Delete(key); err != nil {
+						return err
+					}
 				}
 			}
 			return cmp.Or(

@@ -26,6 +26,7 @@ var golden = struct {
 	number       uint64
 	ending       time.Time
 	secret       []byte
+	task         session.Task
 }{
 	bridge: Bridge{
 		ID: "abcdefghijklmnopqrstuvwxyz", Name: "Ann's <bridge>", Owner: "ann",
@@ -49,6 +50,20 @@ var golden = struct {
 	number: 1<<64 - 1,
 	ending: time.Unix(1_785_240_002, 5).UTC(),
 	secret: []byte("\x00secret\xff"),
+	task: session.Task{
+		ID: "abcdefghijklmnopqrstuvwxyz", Principal: "client:ann", Tool: "add-1a2b",
+		Created: time.Unix(1_785_240_000, 1).UTC(), Updated: time.Unix(1_785_240_003, 2).UTC(),
+		Expires: time.Unix(1_785_326_400, 1).UTC(), Deadline: time.Unix(1_785_243_600, 1).UTC(),
+		Status: session.TaskAsking, Message: "half done",
+		Inputs: []session.TaskInput{
+			{Key: "name", Own: "name", Request: json.RawMessage(`{"method":"elicitation/create"}`), Answer: json.RawMessage(`{"action":"accept"}`)},
+			{Key: "name-2", Own: "name", Request: json.RawMessage(`{ "method":"roots/list" }`)},
+		},
+		State: json.RawMessage(`"s"`), Result: json.RawMessage(`{"n":9007199254740993}`),
+		Failure:  &session.TaskFailure{Reason: session.ReasonProtocolError, Code: -32603, Message: "m", Data: json.RawMessage(`[1]`)},
+		Provider: "default", Key: "k", CallID: "ABCDEFGH-7", Arguments: json.RawMessage(`{ }`),
+		ClientName: json.RawMessage(`"c"`), ClientVersion: json.RawMessage(`"1"`), Capabilities: json.RawMessage(`{}`),
+	},
 }
 
 var key = []byte("key")
@@ -89,6 +104,13 @@ var readers = map[string]struct {
 		func(r []byte) (bool, error) {
 			v, err := decodeSecret(key, r)
 			return bytes.Equal(v, golden.secret), err
+		},
+	},
+	"task": {
+		func() []byte { return encodeTask(key, golden.task) },
+		func(r []byte) (bool, error) {
+			v, err := decodeTask(key, r)
+			return reflect.DeepEqual(v, golden.task), err
 		},
 	},
 	"empty": {
@@ -281,6 +303,10 @@ func FuzzEnding(f *testing.F) {
 
 func FuzzSecret(f *testing.F) {
 	fuzz(f, "secret", decodeSecret, func(v []byte) ([]byte, error) { return encodeSecret(key, v), nil })
+}
+
+func FuzzTask(f *testing.F) {
+	fuzz(f, "task", decodeTask, func(t session.Task) ([]byte, error) { return encodeTask(key, t), nil })
 }
 
 func FuzzRecord(f *testing.F) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"time"
 
@@ -75,6 +76,9 @@ func openFile(dir string, o BoltOptions) (db *bbolt.DB, err error) {
 	stale, _ := filepath.Glob(filepath.Join(dir, newFile))
 	for _, name := range stale {
 		_ = os.Remove(name)
+	}
+	if err := addBuckets(db); err != nil {
+		return db, explain(path, err)
 	}
 	return db, nil
 }
@@ -188,6 +192,21 @@ func layOut(tx *bbolt.Tx) error {
 	return tx.Bucket(metaBucket).Put(formatKey, binary.BigEndian.AppendUint32(nil, format))
 }
 
+// addBuckets makes the buckets that a file of an older program lacks.
+func addBuckets(db *bbolt.DB) error {
+	whole := true
+	err := db.View(func(tx *bbolt.Tx) error {
+		for _, name := range addedBuckets {
+			whole = whole && tx.Bucket(name) != nil
+		}
+		return nil
+	})
+	if err != nil || whole {
+		return err
+	}
+	return db.Update(layOut)
+}
+
 // syncDir makes the names in a directory durable.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
@@ -257,7 +276,7 @@ func checkLayout(tx *bbolt.Tx, path string) error {
 		return damaged(path, fmt.Sprintf("there is no format %d", n))
 	}
 	for _, name := range buckets {
-		if tx.Bucket(name) == nil {
+		if tx.Bucket(name) == nil && !slices.ContainsFunc(addedBuckets, func(added []byte) bool { return bytes.Equal(added, name) }) {
 			return damaged(path, fmt.Sprintf("the bucket %s is missing", name))
 		}
 	}

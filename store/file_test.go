@@ -435,3 +435,25 @@ func TestExpiredEndingsArePruned(t *testing.T) {
 		t.Errorf("%d endings and %d expiries outlive their bridge", a, b)
 	}
 }
+
+// TestAFileOfAnOlderProgramGetsWhatItLacks: buckets that came later are made, and what
+// was there stays.
+func TestAFileOfAnOlderProgramGetsWhatItLacks(t *testing.T) {
+	dir, path := filled(t)
+	db, err := bbolt.Open(path, 0o600, nil)
+	check(t, err)
+	check(t, db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("tasks")) }))
+	check(t, db.Close())
+	s := unsynced(t, dir)
+	b, err := s.Bridge(t.Context(), "bridge003")
+	if err != nil || b.ID != "bridge003" {
+		t.Fatalf("Bridge = %v, %v", b, err)
+	}
+	task := session.Task{ID: "k", Principal: "p"}
+	check(t, s.Save(t.Context(), 0, 1, []session.Change{{Bridge: "bridge003", PutTasks: []session.Task{task}}}))
+	snap, err := s.Load(t.Context(), "bridge003")
+	if err != nil || len(snap.Tasks) != 1 || snap.Tasks[0].ID != "k" {
+		t.Fatalf("Load = %+v, %v", snap, err)
+	}
+	check(t, s.Close())
+}

@@ -34,6 +34,7 @@ type memoryBridge struct {
 	Bridge
 	revision      uint64
 	registrations map[session.ProviderID]session.Registration
+	tasks         map[session.TaskID]session.Task
 	ended         map[string]time.Time
 }
 
@@ -111,6 +112,7 @@ func (m *Memory) CreateBridge(ctx context.Context, epoch Epoch, b Bridge, tokens
 		m.bridges[b.ID] = &memoryBridge{
 			Bridge:        cloneBridge(b),
 			registrations: make(map[session.ProviderID]session.Registration),
+			tasks:         make(map[session.TaskID]session.Task),
 			ended:         make(map[string]time.Time),
 		}
 		for _, t := range tokens {
@@ -265,6 +267,9 @@ func (m *Memory) Load(ctx context.Context, id session.BridgeID) (s session.Snaps
 		for _, p := range slices.Sorted(maps.Keys(known.registrations)) {
 			s.Registrations = append(s.Registrations, cloneRegistration(known.registrations[p]))
 		}
+		for _, id := range slices.Sorted(maps.Keys(known.tasks)) {
+			s.Tasks = append(s.Tasks, cloneTask(known.tasks[id]))
+		}
 		return nil
 	})
 	return s, err
@@ -290,6 +295,12 @@ func (m *Memory) Save(ctx context.Context, shard Shard, epoch Epoch, changes []s
 			}
 			for _, r := range c.Put {
 				known.registrations[r.Provider] = cloneRegistration(r)
+			}
+			for _, id := range c.DropTasks {
+				delete(known.tasks, id)
+			}
+			for _, t := range c.PutTasks {
+				known.tasks[t.ID] = cloneTask(t)
 			}
 		}
 		return nil
@@ -375,6 +386,26 @@ func cloneRegistration(r session.Registration) session.Registration {
 		r.Tools[i].Definition = cloneRaw(r.Tools[i].Definition)
 	}
 	return r
+}
+
+func cloneTask(t session.Task) session.Task {
+	t.Created, t.Updated = cloneTime(t.Created), cloneTime(t.Updated)
+	t.Expires, t.Deadline = cloneTime(t.Expires), cloneTime(t.Deadline)
+	t.Inputs = slices.Clone(t.Inputs)
+	if len(t.Inputs) == 0 {
+		t.Inputs = nil
+	}
+	for i := range t.Inputs {
+		t.Inputs[i].Request, t.Inputs[i].Answer = cloneRaw(t.Inputs[i].Request), cloneRaw(t.Inputs[i].Answer)
+	}
+	t.State, t.Result, t.Arguments = cloneRaw(t.State), cloneRaw(t.Result), cloneRaw(t.Arguments)
+	t.ClientName, t.ClientVersion, t.Capabilities = cloneRaw(t.ClientName), cloneRaw(t.ClientVersion), cloneRaw(t.Capabilities)
+	if t.Failure != nil {
+		f := *t.Failure
+		f.Data = cloneRaw(f.Data)
+		t.Failure = &f
+	}
+	return t
 }
 
 func cloneRaw(raw json.RawMessage) json.RawMessage {

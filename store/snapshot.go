@@ -26,12 +26,23 @@ func (b *Bolt) Load(ctx context.Context, id session.BridgeID) (s session.Snapsho
 				return err
 			}
 		}
-		return each(tx.Bucket(registrationBucket), within(id, ""), func(key, record []byte) error {
+		err = each(tx.Bucket(registrationBucket), within(id, ""), func(key, record []byte) error {
 			r, err := decodeRegistration(key, record)
 			if err != nil {
 				return fmt.Errorf("registration %.200q: %w", key, err)
 			}
 			s.Registrations = append(s.Registrations, r)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return each(tx.Bucket(tasksBucket), within(id, ""), func(key, record []byte) error {
+			t, err := decodeTask(key, record)
+			if err != nil {
+				return fmt.Errorf("task %.200q: %w", key, err)
+			}
+			s.Tasks = append(s.Tasks, t)
 			return nil
 		})
 	})
@@ -43,12 +54,12 @@ func (b *Bolt) Load(ctx context.Context, id session.BridgeID) (s session.Snapsho
 
 // saving is a Change made ready outside the commit, which is everybody's time.
 type saving struct {
-	bridge, revision []byte   // key and record
-	drop             [][]byte // keys
-	put              []record
+	bridge, revision []byte // key and record
+	drop, put        []record
 }
 
-type record struct{ key, value []byte }
+// record is one of a bucket; one to drop has no value.
+type record struct{ bucket, key, value []byte }
 
 // Save implements Store.
 func (b *Bolt) Save(ctx context.Context, shard Shard, epoch Epoch, changes []session.Change) error {
@@ -64,7 +75,10 @@ func (b *Bolt) Save(ctx context.Context, shard Shard, epoch Epoch, changes []ses
 		s.bridge = []byte(c.Bridge)
 		s.revision = encodeNumber(s.bridge, c.Revision)
 		for _, p := range c.Delete {
-			s.drop = append(s.drop, within(c.Bridge, p))
+			s.drop = append(s.drop, record{bucket: registrationBucket, key: within(c.Bridge, p)})
+		}
+		for _, id := range c.DropTasks {
+			s.drop = append(s.drop, record{bucket: tasksBucket, key: within(c.Bridge, id)})
 		}
 		for _, r := range c.Put {
 			key := within(c.Bridge, r.Provider)
@@ -72,7 +86,13 @@ func (b *Bolt) Save(ctx context.Context, shard Shard, epoch Epoch, changes []ses
 			if err != nil {
 				return fmt.Errorf("store: %s: bridge %.80q: %w", op, c.Bridge, err)
 			}
-			s.put = append(s.put, record{key, value})
+			s.put = append(s.put, record{registrationBucket, key, value})
+			size += len(value)
+		}
+		for _, t := range c.PutTasks {
+			key := within(c.Bridge, t.ID)
+			value := encodeTask(key, t)
+			s.put = append(s.put, record{tasksBucket, key, value})
 			size += len(value)
 		}
 	}
@@ -90,14 +110,13 @@ func (s *saving) apply(tx *bbolt.Tx) error {
 	if tx.Bucket(bridgesBucket).Get(s.bridge) == nil {
 		return nil
 	}
-	registrations := tx.Bucket(registrationBucket)
-	for _, key := range s.drop {
-		if err := registrations.Delete(key); err != nil {
+	for _, r := range s.drop {
+		if err := tx.Bucket(r.bucket).Delete(r.key); err != nil {
 			return err
 		}
 	}
 	for _, r := range s.put {
-		if err := registrations.Put(r.key, r.value); err != nil {
+		if err := tx.Bucket(r.bucket).Put(r.key, r.value); err != nil {
 			return err
 		}
 	}

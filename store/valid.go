@@ -81,6 +81,11 @@ func validChanges(shard Shard, n int, changes []session.Change) error {
 				return fmt.Errorf("bridge %.80q: %w", string(c.Bridge), err)
 			}
 		}
+		for i := range c.PutTasks {
+			if err := validTask(&c.PutTasks[i]); err != nil {
+				return fmt.Errorf("bridge %.80q: %w", string(c.Bridge), err)
+			}
+		}
 	}
 	return nil
 }

@@ -100,6 +100,7 @@ func (c *conn) read() {
 	c.mu.Unlock()
 	if inst != nil {
 		inst.Detach(time.Now())
+		time.AfterFunc(c.e.limits.ResumeGrace, inst.Forsake)
 	}
 	_ = c.ws.CloseNow() // the descriptor stays open after a failed read
 	c.e.remove(c)

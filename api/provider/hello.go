@@ -44,6 +44,7 @@ type resumeToken struct {
 	Bridge   session.BridgeID   `json:"b"`
 	Provider session.ProviderID `json:"p"`
 	Instance string             `json:"i"`
+	Key      string             `json:"k"` // of the instance in the session; empty in tokens of earlier versions
 }
 
 // hello attaches the connection as the provider it names.
@@ -89,7 +90,12 @@ func (c *bridgeV1) hello(m *message) error {
 	if err != nil {
 		return bad("%v", err)
 	}
-	h.Adopt = c.resumed(resume, h.Provider)
+	if before, ok := c.resumed(resume, h.Provider); ok {
+		h.Adopt, h.Key = true, before.Key
+	}
+	if h.Key == "" {
+		h.Key = rand.Text()
+	}
 	if err := c.attach(h, true); err != nil {
 		return c.unattached(err)
 	}
@@ -100,7 +106,7 @@ func (c *bridgeV1) hello(m *message) error {
 	l := c.e.limits
 	c.out.send(encode(welcome{
 		Type: "welcome", Protocol: 1, Bridge: string(c.bridge), Provider: string(h.Provider), Instance: instance,
-		Resume:  c.e.cfg.Box.Seal(resumePurpose, encode(resumeToken{c.bridge, h.Provider, instance})),
+		Resume:  c.e.cfg.Box.Seal(resumePurpose, encode(resumeToken{c.bridge, h.Provider, instance, h.Key})),
 		Resumed: h.Adopt, PingSeconds: l.Ping.Seconds(),
 		Limits: welcomeLimits{l.FrameBytes, l.ToolBytes, l.Tools, l.SchemaDepth, l.MessageDepth, l.Calls},
 	}))
@@ -109,10 +115,10 @@ func (c *bridgeV1) hello(m *message) error {
 
 const resumePurpose = "provider-resume"
 
-// resumed tells whether the handle was given to the same provider of the same
-// bridge, by this process or an earlier one.
-func (c *bridgeV1) resumed(handle string, p session.ProviderID) bool {
+// resumed is what a handle says. False when it was not given to the same provider of
+// the same bridge, by this process or an earlier one.
+func (c *bridgeV1) resumed(handle string, p session.ProviderID) (t resumeToken, ok bool) {
 	text, ok := c.e.cfg.Box.Open(resumePurpose, handle)
-	var t resumeToken
-	return ok && json.Unmarshal(text, &t) == nil && t.Bridge == c.bridge && t.Provider == p
+	ok = ok && json.Unmarshal(text, &t) == nil && t.Bridge == c.bridge && t.Provider == p
+	return t, ok
 }

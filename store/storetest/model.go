@@ -65,6 +65,37 @@ var (
 	})
 )
 
+var (
+	someTaskID = rapid.SampledFrom([]session.TaskID{"k", "k2", "l"})
+	someInput  = rapid.Custom(func(t *rapid.T) session.TaskInput {
+		return session.TaskInput{
+			Key: someText.Draw(t, "key"), Own: someText.Draw(t, "own"), Request: someRaw.Draw(t, "request"), Answer: someRaw.Draw(t, "answer"),
+		}
+	})
+	someTask = rapid.Custom(func(t *rapid.T) session.Task {
+		k := session.Task{
+			ID: someTaskID.Draw(t, "task"), Principal: someText.Draw(t, "principal"), Tool: someText.Draw(t, "tool"),
+			Created: someTime.Draw(t, "created"), Updated: someTime.Draw(t, "updated"),
+			Expires: someTime.Draw(t, "expires"), Deadline: someTime.Draw(t, "deadline"),
+			Status:  session.TaskStatus(rapid.IntRange(0, int(session.NumTaskStatus)-1).Draw(t, "status")),
+			Message: someText.Draw(t, "message"), State: someRaw.Draw(t, "state"), Result: someRaw.Draw(t, "result"),
+			Provider: someProvider.Draw(t, "provider"), Key: someText.Draw(t, "key"), CallID: someText.Draw(t, "call"),
+			Arguments: someRaw.Draw(t, "arguments"), ClientName: someRaw.Draw(t, "client"),
+			ClientVersion: someRaw.Draw(t, "client version"), Capabilities: someRaw.Draw(t, "capabilities"),
+		}
+		if inputs := rapid.SliceOfN(someInput, 0, 3).Draw(t, "inputs"); len(inputs) > 0 {
+			k.Inputs = inputs
+		}
+		if rapid.Bool().Draw(t, "failed") {
+			k.Failure = &session.TaskFailure{
+				Reason: session.Reason(rapid.IntRange(0, int(session.NumReasons)-1).Draw(t, "reason")),
+				Code:   rapid.Int().Draw(t, "code"), Message: someText.Draw(t, "failure"), Data: someRaw.Draw(t, "data"),
+			}
+		}
+		return k
+	})
+)
+
 // histories runs random histories against a store and a model, and compares
 // everything readable after each step.
 func histories(t *testing.T, open func(t *testing.T) store.Store) {
@@ -226,6 +257,9 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 						Bridge: someBridge.Draw(rt, "bridge"), Revision: rapid.Uint64().Draw(rt, "revision"),
 						Put:    rapid.SliceOfN(someRegistration, 0, 3).Draw(rt, "put"),
 						Delete: rapid.SliceOfN(someProvider, 0, 2).Draw(rt, "delete"),
+
+						PutTasks:  rapid.SliceOfN(someTask, 0, 2).Draw(rt, "put tasks"),
+						DropTasks: rapid.SliceOfN(someTaskID, 0, 2).Draw(rt, "drop tasks"),
 					}
 					if store.ShardOf(c.Bridge, s.Shards()) == shard {
 						changes = append(changes, c)
@@ -281,6 +315,19 @@ func applied(s session.Snapshot, c session.Change) session.Snapshot {
 	now := session.Snapshot{Revision: c.Revision}
 	for _, p := range slices.Sorted(maps.Keys(byProvider)) {
 		now.Registrations = append(now.Registrations, byProvider[p])
+	}
+	byID := make(map[session.TaskID]session.Task)
+	for _, t := range s.Tasks {
+		byID[t.ID] = t
+	}
+	for _, id := range c.DropTasks {
+		delete(byID, id)
+	}
+	for _, t := range c.PutTasks {
+		byID[t.ID] = t
+	}
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		now.Tasks = append(now.Tasks, byID[id])
 	}
 	return now
 }

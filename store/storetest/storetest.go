@@ -102,6 +102,15 @@ func registration(provider session.ProviderID, tools ...string) session.Registra
 	return r
 }
 
+func task(id session.TaskID) session.Task {
+	return session.Task{
+		ID: id, Principal: "somebody", Tool: "x", Created: noon, Status: session.TaskDone,
+		Inputs:  []session.TaskInput{{Key: "a-2", Own: "a", Request: json.RawMessage(`{"method":"m"}`)}},
+		Result:  json.RawMessage(`{"n":9007199254740993}`),
+		Failure: &session.TaskFailure{Code: -32603, Message: "m", Data: json.RawMessage(`[1]`)},
+	}
+}
+
 // owned acquires the Lease of a bridge's Shard.
 func owned(t testing.TB, s store.Store, id session.BridgeID) (store.Shard, store.Epoch) {
 	t.Helper()
@@ -410,6 +419,8 @@ func badSave(t *testing.T, s store.Store) {
 	fails(t, s.Save(t.Context(), shard, epoch, bad(func(r *session.Registration) { r.Tools[0].NameAt = r.Tools[0].NameEnd + 1 })))
 	fails(t, s.Save(t.Context(), shard, epoch, bad(func(r *session.Registration) { r.Tools[0].NameAt = -1 })))
 	fails(t, s.Save(t.Context(), shard, epoch, bad(func(r *session.Registration) { r.Provider = "" })))
+	fails(t, s.Save(t.Context(), shard, epoch, []session.Change{good, {Bridge: "b1", PutTasks: []session.Task{{ID: "no/id"}}}}))
+	fails(t, s.Save(t.Context(), shard, epoch, []session.Change{good, {Bridge: "b1", PutTasks: []session.Task{{ID: "k", Status: session.NumTaskStatus}}}}))
 	fails(t, s.Save(t.Context(), store.Shard(s.Shards()), epoch, nil))
 	if s.Shards() > 1 {
 		fails(t, s.Save(t.Context(), (shard+1)%store.Shard(s.Shards()), 100, []session.Change{good}))
@@ -445,9 +456,9 @@ func nothingShared(t *testing.T, s store.Store) {
 			b[i] = '!'
 		}
 	}
-	b, r := bridge("b1"), registration("p", "x", "y")
+	b, r, k := bridge("b1"), registration("p", "x", "y"), task("k")
 	want(t, nil)(s.CreateBridge(t.Context(), epoch, b))
-	save(t, s, shard, epoch, session.Change{Bridge: "b1", Put: []session.Registration{r}})
+	save(t, s, shard, epoch, session.Change{Bridge: "b1", Put: []session.Registration{r}, PutTasks: []session.Task{k}})
 	minted := []byte("minted")
 	first, err := s.Secret(t.Context(), "k", func() []byte { return minted })
 	want(t, nil)(err)
@@ -455,12 +466,17 @@ func nothingShared(t *testing.T, s store.Store) {
 		scribble(b.Policy)
 		scribble(r.Tools[0].Definition)
 		r.Tools[0].Name = "!"
+		scribble(k.Result)
+		scribble(k.Inputs[0].Request)
+		k.Inputs[0].Key = "!"
+		scribble(k.Failure.Data)
+		k.Failure.Message = "!"
 		scribble(minted)
 		b, _ = s.Bridge(t.Context(), "b1")
 		same(t, bridge("b1"))(b, nil)
 		got, err := s.Load(t.Context(), "b1")
-		same(t, session.Snapshot{Registrations: []session.Registration{registration("p", "x", "y")}})(got, err)
-		r = got.Registrations[0]
+		same(t, session.Snapshot{Registrations: []session.Registration{registration("p", "x", "y")}, Tasks: []session.Task{task("k")}})(got, err)
+		r, k = got.Registrations[0], got.Tasks[0]
 		_ = append(r.Tools[0].Definition, '!') // not over its neighbour
 		same(t, tool("y"))(r.Tools[1], nil)
 		scribble(first)

@@ -1,0 +1,118 @@
+package session
+
+import (
+	"maps"
+	"slices"
+)
+
+// absentKey names an instance that may be resumed.
+type absentKey struct {
+	provider ProviderID
+	key      string
+}
+
+func (i *Instance) absentKey() absentKey { return absentKey{i.hello.Provider, i.hello.Key} }
+
+// callsOf are the calls that are asked of an instance, oldest first.
+func (s *state) callsOf(i *Instance) (list []*Call) {
+	if i.calls == 0 {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
+		if c := s.calls[id]; c.inst == i {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// dismiss notes that an instance has one call less.
+func (s *state) dismiss(i *Instance) {
+	i.calls--
+	if i.calls == 0 && !i.leftAt.IsZero() && s.absent[i.absentKey()] == i {
+		delete(s.absent, i.absentKey())
+	}
+}
+
+// leave deals with the calls of an instance that has gone. Those that no socket ever
+// had are asked of the next instance. The others end, or, where the instance can be
+// resumed, wait for that.
+func (s *state) leave(i *Instance) {
+	keep := i.hello.Key != ""
+	if keep && i.calls > 0 {
+		s.absent[i.absentKey()] = i
+	}
+	for _, c := range s.callsOf(i) {
+		switch {
+		case c.withdraw() && !(keep && !s.offered(c)):
+			delete(s.calls, c.id)
+			s.dismiss(i)
+			if l := s.names[named{c.Kind, c.Tool}]; l != nil {
+				c.tool = &l.offer.Tool
+				s.route(c, l)
+			} else {
+				s.end(c, Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool})
+			}
+		case !keep:
+			s.end(c, Outcome{Err: ErrProviderGone, Reason: ReasonProviderGone})
+		}
+	}
+}
+
+// offered tells whether a live instance offers what a call asks for.
+func (s *state) offered(c *Call) bool {
+	l := s.names[named{c.Kind, c.Tool}]
+	return l != nil && l.claimed()
+}
+
+// resume gives a new connection the calls of the one that it resumes: those that were
+// written it may answer, the others are written to it.
+func (s *state) resume(i *Instance) {
+	if i.hello.Key == "" {
+		return
+	}
+	old := s.absent[i.absentKey()]
+	if old == nil { // perhaps its end has not been noticed yet
+		at := slices.IndexFunc(i.provider.instances, func(o *Instance) bool { return o != i && o.hello.Key == i.hello.Key })
+		if at < 0 {
+			return
+		}
+		old = i.provider.instances[at]
+		i.provider.instances = slices.Delete(i.provider.instances, at, at+1)
+		old.leftAt = i.attached
+		old.outbox.Close(ErrResumed)
+	}
+	delete(s.absent, i.absentKey())
+	for _, c := range s.callsOf(old) {
+		undelivered := c.withdraw() || c.withdrawn()
+		c.inst = i
+		old.calls--
+		i.calls++
+		if undelivered && !i.outbox.Deliver(c.next(), c.size()) {
+			s.end(c, Outcome{Err: s.fullError(), Reason: ReasonBusy})
+		}
+	}
+}
+
+// apply ends what waits for an instance that nobody has resumed; tasks wait longer.
+func (f *forsake) apply(s *state) {
+	if s.absent[f.inst.absentKey()] != f.inst {
+		return
+	}
+	for _, c := range s.callsOf(f.inst) {
+		if c.task == nil {
+			s.end(c, s.unanswered(c))
+		}
+	}
+}
+
+// unanswered is the end of a call whose instance stays away.
+func (s *state) unanswered(c *Call) Outcome {
+	if c.withdrawn() {
+		if l := s.names[named{c.Kind, c.Tool}]; l != nil {
+			return Outcome{Err: &AwayError{l.provider.id, l.awaySince()}, Reason: ReasonAway}
+		}
+		return Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool}
+	}
+	return Outcome{Err: ErrProviderGone, Reason: ReasonProviderGone}
+}
