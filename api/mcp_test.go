@@ -329,7 +329,7 @@ func TestModernResults(t *testing.T) {
 	p := w.provider("b", "p", "")
 	p.register(tool("a"))
 	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"mcpbridge","title":"mcpbridge","version":"test"}}`
-	if a := w.modern("b", "server/discover", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}},"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {
+	if a := w.modern("b", "server/discover", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {
 		t.Errorf("discover: %s", a.body)
 	}
 	if a := w.modern("b", "tools/list", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"tools":[`+tool("a")+`],"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -110,17 +112,44 @@ func printFailures(w io.Writer, required []string, results map[string][]check) {
 	fmt.Fprintln(w, "\nFailed checks of required scenarios:")
 	for _, scenario := range required {
 		for _, c := range results[scenario] {
-			if !c.failed() {
-				continue
+			if c.failed() {
+				printCheck(w, "", scenario, c)
 			}
-			why := c.ErrorMessage
-			if why == "" {
-				why = c.Description
+		}
+	}
+}
+
+func printCheck(w io.Writer, indent, scenario string, c check) {
+	why := c.ErrorMessage
+	if why == "" {
+		why = c.Description
+	}
+	if runes := []rune(why); len(runes) > 300 {
+		why = string(runes[:300]) + "…"
+	}
+	fmt.Fprintf(w, "  %s%s %s:%s: %s\n", indent, strings.ToLower(c.Status), scenario, c.ID, strings.ReplaceAll(why, "\n", " "))
+}
+
+// printUnscored prints how the scenarios went that the suite runs beside those that a
+// revision requires, with the checks that failed.
+func printUnscored(w io.Writer, required []string, results map[string][]check) {
+	fmt.Fprintln(w, "\nScenarios that are not scored:")
+	for _, scenario := range slices.Sorted(maps.Keys(results)) {
+		if slices.Contains(required, scenario) {
+			continue
+		}
+		verdict := "passed"
+		switch {
+		case slices.ContainsFunc(results[scenario], check.failed):
+			verdict = "failed"
+		case !passed(results[scenario]):
+			verdict = "the suite checked nothing"
+		}
+		fmt.Fprintf(w, "  %s: %s\n", scenario, verdict)
+		for _, c := range results[scenario] {
+			if c.failed() {
+				printCheck(w, "  ", scenario, c)
 			}
-			if runes := []rune(why); len(runes) > 300 {
-				why = string(runes[:300]) + "…"
-			}
-			fmt.Fprintf(w, "  %s %s:%s: %s\n", strings.ToLower(c.Status), scenario, c.ID, strings.ReplaceAll(why, "\n", " "))
 		}
 	}
 }

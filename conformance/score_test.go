@@ -62,6 +62,20 @@ func TestScoreCountsRequiredScenariosOnly(t *testing.T) {
 	}
 }
 
+func TestUnscoredScenariosAreToldApart(t *testing.T) {
+	var b strings.Builder
+	printUnscored(&b, []string{"required"}, map[string][]check{
+		"required": {{ID: "r", Status: "FAILURE"}},
+		"good":     {{ID: "g", Status: "SUCCESS"}},
+		"bad":      {{ID: "b", Status: "WARNING", Description: "why"}, {ID: "c", Status: "SUCCESS"}},
+		"empty":    {{ID: "e", Status: "SKIPPED"}},
+	})
+	const want = "\nScenarios that are not scored:\n  bad: failed\n    warning bad:b: why\n  empty: the suite checked nothing\n  good: passed\n"
+	if b.String() != want {
+		t.Errorf("printed %q", b.String())
+	}
+}
+
 func TestSummaryIsTheEndOfTheOutput(t *testing.T) {
 	if got := summary("x\n=== SUMMARY ===\n\x1b[31mred\x1b[0m\n\n"); got != "=== SUMMARY ===\nred" {
 		t.Errorf("summary = %q", got)

@@ -119,6 +119,7 @@ func (s *suite) run(ctx context.Context, w io.Writer, url, dialect, revision, ou
 	}
 	fmt.Fprintf(w, "\n%s over %s: the suite says\n%s\n", revision, dialect, report)
 	printFailures(w, required, checked)
+	printUnscored(w, required, checked)
 	return scored(dialect, revision, required, checked), failure == nil, nil
 }
 

@@ -324,6 +324,9 @@ func (s *Session) Watch(tasks ...TaskID) (*Watch, error) {
 // Changed is ready when Take has something to give.
 func (w *Watch) Changed() <-chan struct{} { return w.c }
 
+// Session is the stream's session.
+func (w *Watch) Session() *Session { return w.s }
+
 // Catalog is the session's newest durable catalog.
 func (w *Watch) Catalog() *Catalog { return w.s.Catalog() }
 

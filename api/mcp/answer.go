@@ -22,8 +22,9 @@ type exchange struct {
 	principal string
 	q         request
 	body      *wire.Buffer
-	kept      bool   // the body's memory is still in use elsewhere
-	to        target // what is asked of a provider
+	kept      bool          // the body's memory is still in use elsewhere
+	to        target        // what is asked of a provider
+	task      *session.Task // what the call has become; nil while it is a call
 	modern    bool
 	mcp       *mcpSession   // nil when stateless
 	pair      *pair         // nil but for a message of 2024-11-05
@@ -88,7 +89,10 @@ func (x *exchange) send(status int, message []byte) {
 
 // result sends a result that the bridge itself made: the members of an object,
 // without braces, in pieces. What the modern revision wants is added.
-func (x *exchange) result(pieces ...[]byte) {
+func (x *exchange) result(pieces ...[]byte) { x.typed("complete", pieces...) }
+
+// typed is result for another resultType.
+func (x *exchange) typed(resultType string, pieces ...[]byte) {
 	size := 0
 	for _, p := range pieces {
 		size += len(p)
@@ -102,7 +106,7 @@ func (x *exchange) result(pieces ...[]byte) {
 		if b[len(b)-1] != '{' {
 			b = append(b, ',')
 		}
-		b = append(b, `"resultType":"complete","_meta":{`...)
+		b = append(append(append(b, `"resultType":"`...), resultType...), `","_meta":{`...)
 		b = append(append(b, x.e.identity...), '}')
 	}
 	buf.B = append(b, "}}"...)

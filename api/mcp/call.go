@@ -54,6 +54,12 @@ func (x *exchange) call() {
 		}
 	}
 	x.to = target{kind: session.KindTool, name: x.q.name, timeout: timeout}
+	if offer != nil && x.modern {
+		if bad := x.plan(derive(offer).tasks); bad != nil {
+			x.fail(bad)
+			return
+		}
+	}
 	x.invoke(s)
 }
 
@@ -65,7 +71,9 @@ type target struct {
 	uri     string          // as the provider knows it, where that is not the offer's own name
 	extra   json.RawMessage // more members of params
 	timeout time.Duration
-	unknown *rpcError // what is said when nobody offers it; nil says what the error table does
+	// keepAfter is when the call becomes a task; 0 for never.
+	keepAfter time.Duration
+	unknown   *rpcError // what is said when nobody offers it; nil says what the error table does
 }
 
 // invoke makes the call that x.to describes, again for as long as the provider asks
@@ -165,11 +173,12 @@ func (x *exchange) timeout(offer *session.Offer) (time.Duration, *rpcError) {
 type derived struct {
 	input  *schema.Schema // nil when arguments cannot be checked
 	params *mcpgo.Tool    // nil when no parameter travels in a header
+	tasks  taskSupport
 }
 
 func derive(o *session.Offer) *derived {
 	d, _ := o.Memo(func() any {
-		d := &derived{}
+		d := &derived{tasks: readTaskSupport(o.Tool.Definition)}
 		input := inputSchema(o.Tool.Definition)
 		if compiled, err := schema.Compile(input); err == nil {
 			d.input = compiled
@@ -242,6 +251,12 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 	p.c = c
 	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
+	var keep <-chan time.Time
+	if x.to.keepAfter > 0 {
+		t := time.NewTimer(x.to.keepAfter)
+		defer t.Stop()
+		keep = t.C
+	}
 	for {
 		select {
 		case o := <-c.Done():
@@ -249,6 +264,11 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			return o
 		case <-c.Signal():
 			p.relay()
+		case <-keep:
+			if o, done := x.keep(s, c); done {
+				p.relay()
+				return o
+			}
 		case <-gone:
 			return s.Abandon(c, session.ErrCancelled)
 		case <-x.cancelled:
@@ -269,6 +289,10 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 func (x *exchange) finish(o session.Outcome) {
 	if o.Err == nil {
 		x.toolResult(o.Result)
+		return
+	}
+	if x.task != nil && errors.Is(o.Err, errKept) {
+		x.created()
 		return
 	}
 	if x.to.unknown != nil && errors.Is(o.Err, session.ErrUnknownTool) {

@@ -40,6 +40,8 @@ func (x *exchange) serveModern(header string) {
 		x.complete()
 	case "server/discover":
 		x.discover()
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		x.taskRequest()
 	case "subscriptions/listen":
 		x.listen()
 	default:
@@ -112,5 +114,6 @@ func (x *exchange) discover() {
 		return
 	}
 	versions, _ := json.Marshal(supported) // strings always encode
-	x.result([]byte(`"supportedVersions":`), versions, []byte(`,`+capabilities), cacheHints)
+	x.result([]byte(`"supportedVersions":`), versions,
+		[]byte(`,`+capabilities[:len(capabilities)-1]+`,"extensions":{"`+tasksExtension+`":{}}}`), cacheHints)
 }

@@ -50,6 +50,7 @@ type request struct {
 	listen    json.RawMessage // params.notifications
 	responses json.RawMessage // params.inputResponses
 	state     json.RawMessage // params.requestState
+	taskID    json.RawMessage // of tasks/*
 
 	meta meta
 }
@@ -258,6 +259,8 @@ func (q *request) readParams(s *wire.Scanner) error {
 			q.responses = v
 		case "requestState":
 			q.state = v
+		case "taskId":
+			q.taskID = v
 		}
 		return nil
 	})

@@ -10,10 +10,10 @@ import (
 	"mcpbridge/session"
 )
 
-// watch makes the caller a stream of the bridge's session.
-func (e *Endpoint) watch(r *http.Request, bridge session.BridgeID) (w *session.Watch, err error) {
+// watch makes the caller a stream of the bridge's session, which is also told of tasks.
+func (e *Endpoint) watch(r *http.Request, bridge session.BridgeID, tasks ...session.TaskID) (w *session.Watch, err error) {
 	err = e.cfg.Directory.With(r.Context(), bridge, func(s *session.Session) error {
-		w, err = s.Watch()
+		w, err = s.Watch(tasks...)
 		return err
 	})
 	return w, err
@@ -64,10 +64,11 @@ const everyKind session.Kinds = 1<<session.NumKinds - 1
 // interest is what a stream is to be told of.
 type interest struct {
 	kinds   session.Kinds
-	uri     func(exposed string) bool // of updated resources
-	mark    string                    // the raw member that every notification's params carry, or empty
-	overdue session.Kinds             // what the stream begins with
-	told    *atomic.Uint64            // the revision that the client knows of, kept between its streams; or nil
+	uri     func(exposed string) bool   // of updated resources
+	mark    string                      // the raw member that every notification's params carry, or empty
+	overdue session.Kinds               // what the stream begins with
+	task    func(session.TaskID) []byte // the message for a task that has changed, or nil; nil without tasks
+	told    *atomic.Uint64              // the revision that the client knows of, kept between its streams; or nil
 }
 
 // missed is what changed while the client had no stream: which, is not known.
@@ -137,6 +138,11 @@ func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replace
 			for _, message := range in.notifications(watch.Take()) {
 				s.event(message)
 			}
+			for _, id := range watch.TakeTasks() {
+				if message := in.task(id); message != nil {
+					s.event(message)
+				}
+			}
 		case <-alive.C:
 			s.alive()
 		case <-replaced:
@@ -159,6 +165,8 @@ func (x *exchange) listen() {
 		PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
 		ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
 		ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"`
+
+		TaskIDs []session.TaskID `json:"taskIds,omitempty"`
 	}
 	if x.q.listen == nil || json.Unmarshal(x.q.listen, &want) != nil {
 		x.fail(&rpcError{status: 400, code: codeInvalidParams, message: `params must have "notifications", an object of what to listen to`})
@@ -168,19 +176,30 @@ func (x *exchange) listen() {
 		x.fail(&rpcError{status: http.StatusNotAcceptable, code: codeInvalidRequest, message: "subscriptions/listen needs Accept: text/event-stream"})
 		return
 	}
-	watch, err := x.e.watch(x.r, x.bridge)
+	if len(want.TaskIDs) > 0 && !x.takesTasks() {
+		x.fail(errNoTasks)
+		return
+	}
+	if len(want.TaskIDs) > maxTasks {
+		want.TaskIDs = want.TaskIDs[:maxTasks] // the acknowledgement says which
+	}
+	watch, err := x.e.watch(x.r, x.bridge, want.TaskIDs...)
 	if err != nil {
 		x.failed(err)
 		return
 	}
 	defer watch.Close()
+	want.TaskIDs = slices.DeleteFunc(slices.Clone(want.TaskIDs), func(id session.TaskID) bool { // the watch keeps its own
+		_, err := watch.Session().Task(id, x.principal)
+		return err != nil
+	})
 	id := string(x.q.id)
 	mark := `"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}`
 	if len(want.ResourceSubscriptions) > maxSubscriptions {
 		want.ResourceSubscriptions = want.ResourceSubscriptions[:maxSubscriptions] // the acknowledgement says which
 	}
 	honoured, _ := json.Marshal(want) // booleans and strings always encode
-	in := interest{mark: mark, uri: func(uri string) bool { return slices.Contains(want.ResourceSubscriptions, uri) }}
+	in := interest{task: func(id session.TaskID) []byte { return x.taskMessage(watch.Session(), id, mark) }, mark: mark, uri: func(uri string) bool { return slices.Contains(want.ResourceSubscriptions, uri) }}
 	for kind, wanted := range map[session.Kind]bool{
 		session.KindTool: want.ToolsListChanged, session.KindPrompt: want.PromptsListChanged,
 		session.KindResource: want.ResourcesListChanged, session.KindTemplate: want.ResourcesListChanged,
@@ -191,7 +210,12 @@ func (x *exchange) listen() {
 	}
 	x.open()
 	x.sink.event([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(honoured) + `,` + mark + `}}`))
-	if in.kinds != 0 || len(want.ResourceSubscriptions) > 0 {
+	for _, id := range want.TaskIDs { // as they are: what they were before, the client need not know
+		if message := in.task(id); message != nil {
+			x.sink.event(message)
+		}
+	}
+	if in.kinds != 0 || len(want.ResourceSubscriptions) > 0 || len(want.TaskIDs) > 0 {
 		x.e.follow(x.r, x.sink, watch, nil, in)
 	}
 	x.sink.answer([]byte(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `,` + string(x.e.identity) + `}}}`))

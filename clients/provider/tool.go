@@ -28,6 +28,9 @@ type Tool struct {
 	// A nil InputSchema takes any object; a nil OutputSchema is left out.
 	InputSchema, OutputSchema json.RawMessage
 	Annotations               *Annotations
+	// TaskSupport tells whether calls may become tasks (MCP extension
+	// io.modelcontextprotocol/tasks). Empty leaves that to the bridge: those that last do.
+	TaskSupport TaskSupport
 	// Timeout is the deadline of a call of this tool; zero keeps the bridge's.
 	Timeout time.Duration
 	// Raw, if set, is the whole definition, a JSON object sent byte for byte.
@@ -36,6 +39,16 @@ type Tool struct {
 	// Handle answers calls. Required.
 	Handle Handler
 }
+
+// TaskSupport is what a tool says of tasks, to clients that know them.
+type TaskSupport string
+
+// The values of TaskSupport.
+const (
+	TaskForbidden TaskSupport = "forbidden" // a call never becomes a task
+	TaskOptional  TaskSupport = "optional"  // a call becomes one unless it is answered at once
+	TaskRequired  TaskSupport = "required"  // as optional; clients of 2026-07-28 that do not know tasks are refused
+)
 
 // Annotations are hints about what a tool does. Nil leaves a hint out, and
 // clients then assume the MCP default that its comment names. new(true) is
@@ -104,6 +117,13 @@ func (t *Tool) definition() (string, json.RawMessage, error) {
 	}
 	if t.Annotations != nil {
 		o.raw("annotations", t.Annotations.encode())
+	}
+	switch t.TaskSupport {
+	case "":
+	case TaskForbidden, TaskOptional, TaskRequired:
+		o.raw("execution", []byte(`{"taskSupport":"`+string(t.TaskSupport)+`"}`))
+	default:
+		return "", nil, fmt.Errorf("provider: TaskSupport of tool %q is %q, want forbidden, optional or required", t.Name, string(t.TaskSupport))
 	}
 	if t.Timeout > 0 {
 		o.number("timeoutSeconds", t.Timeout.Seconds())

@@ -43,17 +43,22 @@ type limitFlags struct {
 	Instances     int           `name:"max-instances" default:"${instances}" placeholder:"N" help:"Connections of one provider. Default: ${default}."`
 	Streams       int           `name:"max-streams" default:"${streams}" placeholder:"N" help:"MCP streams on a bridge. Default: ${default}."`
 	Registrations int           `name:"max-registrations" default:"${registrations}" placeholder:"N" help:"Registrations of one connection that are not yet durable. Default: ${default}."`
+	Tasks         int           `name:"max-tasks" default:"${tasks}" placeholder:"N" help:"Tasks kept on a bridge. Default: ${default}."`
 	Mailbox       int           `name:"mailbox" default:"${mailbox}" placeholder:"N" help:"Commands that wait for a bridge's turn. Default: ${default}."`
 	Frame         byteSize      `name:"max-frame" default:"${frame}" placeholder:"SIZE" help:"A provider's message. Default: ${default}."`
 	Body          byteSize      `name:"max-body" default:"${body}" placeholder:"SIZE" help:"An MCP request's body. Default: ${default}."`
 	Tool          byteSize      `name:"max-tool" default:"${tool}" placeholder:"SIZE" help:"One tool definition. Default: ${default}."`
 	Catalog       byteSize      `name:"max-catalog" default:"${catalog}" placeholder:"SIZE" help:"All tool definitions of a bridge together. Default: ${default}."`
 	Outbox        byteSize      `name:"max-outbox" default:"${outbox}" placeholder:"SIZE" help:"What waits to be written to one connection. Default: ${default}."`
+	TaskBytes     byteSize      `name:"max-task-bytes" default:"${taskbytes}" placeholder:"SIZE" help:"All tasks of a bridge together. Default: ${default}."`
 	Events        byteSize      `name:"max-events" default:"${events}" placeholder:"SIZE" help:"Progress and log that wait for one call's client. Default: ${default}."`
 	MessageDepth  int           `name:"max-message-depth" default:"${messagedepth}" placeholder:"N" help:"Nesting of any message. Default: ${default}."`
 	SchemaDepth   int           `name:"max-schema-depth" default:"${schemadepth}" placeholder:"N" help:"Nesting of a tool's schemas. Default: ${default}."`
 	CallTimeout   time.Duration `name:"call-timeout" default:"${calltimeout}" placeholder:"DURATION" help:"Deadline of a call that asks for none. Default: ${default}."`
 	CallMax       time.Duration `name:"call-timeout-max" default:"${callmax}" placeholder:"DURATION" help:"Longest deadline that may be asked for. Default: ${default}."`
+	TaskAfter     time.Duration `name:"task-after" default:"${taskafter}" placeholder:"DURATION" help:"How long a call lasts before it becomes a task, for clients that know tasks. Default: ${default}."`
+	TaskLife      time.Duration `name:"task-life" default:"${tasklife}" placeholder:"DURATION" help:"How long a task is kept, from its start. Default: ${default}."`
+	Resume        time.Duration `name:"resume-grace" default:"${resume}" placeholder:"DURATION" help:"How long calls wait for a provider that lost its connection to resume. Default: ${default}."`
 	Write         time.Duration `name:"write-timeout" default:"${write}" placeholder:"DURATION" help:"One write to a peer. Default: ${default}."`
 	Ping          time.Duration `name:"ping" default:"${ping}" placeholder:"DURATION" help:"Between pings to a provider. Default: ${default}."`
 	Idle          time.Duration `name:"idle" default:"${idle}" placeholder:"DURATION" help:"Unused before a bridge hibernates. Default: ${default}."`
@@ -68,6 +73,8 @@ func defaults() kong.Vars {
 	return kong.Vars{
 		"calls": count(l.Calls), "tools": count(l.Tools), "providers": count(l.Providers),
 		"instances": count(l.Instances), "streams": count(l.Streams), "registrations": count(l.Registrations),
+		"tasks": count(l.Tasks), "taskbytes": size(l.TaskBytes), "taskafter": duration(l.TaskAfter),
+		"tasklife": duration(l.TaskLife), "resume": duration(l.ResumeGrace),
 		"mailbox": count(l.Mailbox), "messagedepth": count(l.MessageDepth), "schemadepth": count(l.SchemaDepth),
 		"frame": size(l.FrameBytes), "body": size(l.BodyBytes), "tool": size(l.ToolBytes),
 		"catalog": size(l.CatalogBytes), "outbox": size(l.OutboxBytes), "events": size(l.EventBytes),
@@ -81,6 +88,7 @@ func (f *limitFlags) limits() session.Limits {
 	return session.Limits{
 		Mailbox: f.Mailbox, Calls: f.Calls, Providers: f.Providers, Instances: f.Instances,
 		Tools: f.Tools, Streams: f.Streams, Registrations: f.Registrations,
+		Tasks: f.Tasks, TaskBytes: int(f.TaskBytes), TaskAfter: f.TaskAfter, TaskLife: f.TaskLife, ResumeGrace: f.Resume,
 		FrameBytes: int(f.Frame), BodyBytes: int(f.Body), ToolBytes: int(f.Tool),
 		CatalogBytes: int(f.Catalog), OutboxBytes: int(f.Outbox), EventBytes: int(f.Events),
 		MessageDepth: f.MessageDepth, SchemaDepth: f.SchemaDepth,

@@ -116,6 +116,7 @@ func (f *fixtures) tools() []tool {
 		},
 	}
 	plain = append(plain, inputTools()...)
+	plain = append(plain, taskTools()...)
 	if f.whole {
 		plain = append(plain, provider.Tool{
 			Name: "test_trigger_prompt_change", Title: "Change of prompts", Description: "Adds or removes the prompt test_visiting_prompt.",

@@ -36,7 +36,7 @@ func connected(t *testing.T) *providertest.Peer {
 		}
 	})
 	peer := bridge.Accept()
-	if _, tools := peer.Greet(); len(tools.Tools) != 27 {
+	if _, tools := peer.Greet(); len(tools.Tools) != 34 {
 		t.Errorf("%d tools", len(tools.Tools))
 	}
 	return peer
@@ -84,7 +84,7 @@ func TestProgressAndLogsAreSpacedOut(t *testing.T) {
 func TestToolChangeHappensDuringTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		peer := connected(t)
-		for _, want := range []int{28, 27, 28} {
+		for _, want := range []int{35, 34, 35} {
 			peer.Send(`{"type":"callTool","callId":"1","name":"test_trigger_tool_change"}`)
 			set := peer.Expect("registerTools")
 			if len(set.Tools) != want {

@@ -129,7 +129,11 @@ func (f *fixtures) toolList() []members {
 		if schema == nil {
 			schema = json.RawMessage(`{"type":"object"}`)
 		}
-		all = append(all, members{"name": t.Name, "title": t.Title, "description": t.Description, "inputSchema": schema})
+		m := members{"name": t.Name, "title": t.Title, "description": t.Description, "inputSchema": schema}
+		if t.TaskSupport != "" {
+			m["execution"] = members{"taskSupport": t.TaskSupport}
+		}
+		all = append(all, m)
 	}
 	return all
 }
