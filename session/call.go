@@ -71,6 +71,7 @@ type EventKind uint8
 const (
 	EventProgress EventKind = iota
 	EventLog
+	EventAsk
 )
 
 // Event is something a provider says about a Call before its outcome. The raw
@@ -83,9 +84,13 @@ type Event struct {
 	Message  json.RawMessage // EventProgress: may be nil
 	Level    string          // EventLog
 	Logger   json.RawMessage // EventLog: may be nil
+	Ask      *Ask            // EventAsk: to be answered
 }
 
 func (e *Event) size() int {
+	if e.Ask != nil {
+		return 64 + len(e.Ask.Params)
+	}
 	return 64 + len(e.Value) + len(e.Total) + len(e.Message) + len(e.Logger)
 }
 
@@ -119,7 +124,8 @@ type Call struct {
 	Meta      CallMeta
 	Input     Input     // of a call that is made again with what was asked for
 	Deadline  time.Time // when the caller will abandon the call; shown to the provider
-	Events    bool      // the caller reads events; otherwise they are dropped
+	Events    bool      // the caller reads progress and log; otherwise they are dropped
+	Asks      bool      // the caller reads EventAsk; otherwise the provider is told that nobody can be asked
 
 	id       uint64
 	prefix   string
@@ -129,6 +135,7 @@ type Call struct {
 	moving   bool    // progress has a value
 	reply    chan Outcome
 	task     *Task         // that has the call; nil for one that somebody waits for
+	asks     []*Ask        // that its client was handed
 	delivery atomic.Uint32 // attempt<<2 | one of the delivery states
 
 	mu        sync.Mutex // guards events; never held over anything that waits
@@ -205,7 +212,7 @@ func (c *Call) Settled() bool { return c.delivery.Load()&3 != writing }
 // Done delivers the single Outcome.
 func (c *Call) Done() <-chan Outcome { return c.reply }
 
-// Signal is ready when Take has something to give. It is nil unless Events was
+// Signal is ready when Take has something to give. It is nil unless Events or Asks was
 // set.
 func (c *Call) Signal() <-chan struct{} { return c.signal }
 

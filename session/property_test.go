@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,6 +24,7 @@ type actor struct {
 	instances []*member
 	calls     []*asked
 	tasks     []session.TaskID // of calls that were kept
+	replies   []int            // to asks, by ask
 	ended     int
 	watch     *session.Watch
 }
@@ -61,6 +63,7 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 			"abandon":    a.abandon,
 			"forsake":    func(t *rapid.T) { a.pick(t).i.Forsake() },
 			"keep":       a.keep,
+			"ask":        a.ask,
 			"cancel":     a.cancel,
 			"tick": func(t *rapid.T) {
 				a.s.Tick(epoch.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "minutes")) * time.Minute))
@@ -69,6 +72,11 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 		})
 		a.s.Stop(session.ErrShutdown)
 		a.check(t)
+		for n, count := range a.replies {
+			if count != 1 {
+				t.Fatalf("ask %d was answered %d times", n, count)
+			}
+		}
 		if len(a.calls) != 0 {
 			t.Fatalf("%d calls outlived the session", len(a.calls))
 		}
@@ -132,7 +140,10 @@ func (a *actor) unregister(t *rapid.T) {
 }
 
 func (a *actor) begin(t *rapid.T) {
-	c := &session.Call{Tool: rapid.SampledFrom([]string{"a", "b", "c_d", "a-8e35", "z"}).Draw(t, "tool")}
+	c := &session.Call{
+		Tool: rapid.SampledFrom([]string{"a", "b", "c_d", "a-8e35", "z"}).Draw(t, "tool"),
+		Asks: rapid.Bool().Draw(t, "asks"),
+	}
 	if err := a.s.Begin(c); err != nil {
 		t.Fatal(err)
 	}
@@ -169,6 +180,20 @@ func (a *actor) durable(f func()) {
 	a.disk.manual = false
 	defer func() { a.disk.manual = true }()
 	f()
+}
+
+func (a *actor) ask(t *rapid.T) {
+	m := a.pick(t)
+	n := len(a.replies)
+	a.replies = append(a.replies, 0)
+	ask := session.NewAsk("roots/list", nil, func(session.Reply) { a.replies[n]++ })
+	a.durable(func() { _ = m.i.Ask(ask) })
+	if rapid.Bool().Draw(t, "give up") {
+		m.i.GiveUp(ask)
+	}
+	if rapid.Bool().Draw(t, "answer") {
+		ask.Answer(session.Reply{Result: json.RawMessage(`{}`)})
+	}
 }
 
 func (a *actor) keep(t *rapid.T) {
@@ -208,7 +233,7 @@ func (a *actor) working(t *rapid.T) (n int) {
 	a.durable(func() {
 		for _, id := range a.tasks {
 			k, err := a.s.Task(id, "x")
-			if err == nil && k.Status == session.TaskWorking {
+			if err == nil && k.CallID != "" {
 				n++
 			} else if err != nil && !errors.Is(err, session.ErrUnknownTask) {
 				t.Fatal(err)

@@ -45,6 +45,7 @@ type Instance struct {
 	tools    map[named]struct{} // what this instance registered
 	calls    int                // asked of it and not ended
 	waiting  int                // registrations not yet durable
+	asks     []openAsk          // oldest first
 	attached time.Time
 	leftAt   time.Time // zero while it is connected
 }

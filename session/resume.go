@@ -38,6 +38,7 @@ func (s *state) dismiss(i *Instance) {
 // had are asked of the next instance. The others end, or, where the instance can be
 // resumed, wait for that.
 func (s *state) leave(i *Instance) {
+	i.silence()
 	keep := i.hello.Key != ""
 	if keep && i.calls > 0 {
 		s.absent[i.absentKey()] = i
@@ -81,6 +82,7 @@ func (s *state) resume(i *Instance) {
 		i.provider.instances = slices.Delete(i.provider.instances, at, at+1)
 		old.leftAt = i.attached
 		old.outbox.Close(ErrResumed)
+		old.silence()
 	}
 	delete(s.absent, i.absentKey())
 	for _, c := range s.callsOf(old) {

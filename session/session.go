@@ -163,7 +163,7 @@ func (s *Session) turn(c command) {
 // Begin hands a call to the session. Afterwards exactly one Outcome arrives on
 // c.Done. ErrStopped means that the call was not taken and nothing will arrive.
 func (s *Session) Begin(c *Call) error {
-	if c.Events {
+	if c.Events || c.Asks {
 		c.signal = make(chan struct{}, 1)
 	}
 	s.number(c)

@@ -32,6 +32,9 @@ func (s *state) end(c *Call, o Outcome) {
 		s.dismiss(c.inst)
 	}
 	s.stats.Ended[o.Reason].Add(1)
+	if len(c.asks) > 0 || c.inst != nil && len(c.inst.asks) > 0 {
+		s.unasked(c)
+	}
 	if c.task != nil {
 		s.settle(c.task, o)
 		return

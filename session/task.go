@@ -61,6 +61,8 @@ type TaskInput struct {
 	Own     string          // under which the provider asked
 	Request json.RawMessage // an object with method and params
 	Answer  json.RawMessage // nil until there is one
+
+	ask *Ask // of a call that is still in flight; not durable, for neither is its call
 }
 
 // TaskFailure is why a call has no result.
@@ -272,10 +274,14 @@ func (a *answerTask) apply(s *state) {
 	}
 	if t.Status == TaskAsking && s.takeAnswers(t, a.answers) {
 		t.Updated = s.s.cfg.Clock()
-		if len(t.Pending()) == 0 {
-			s.callAgain(t)
-		} else {
+		switch {
+		case len(t.Pending()) > 0:
 			s.putTask(t)
+		case s.callOf(t) != nil: // it goes on with the answers
+			t.Status = TaskWorking
+			s.putTask(t)
+		default:
+			s.callAgain(t)
 		}
 	}
 	s.replyTask(t, a.reply)
@@ -288,6 +294,9 @@ func (s *state) takeAnswers(t *Task, answers map[string]json.RawMessage) (any bo
 		in := &t.Inputs[i]
 		if a := answers[in.Key]; a != nil && in.Answer == nil {
 			in.Answer, any = slices.Clone(a), true
+			if in.ask != nil {
+				in.ask.Answer(Reply{Result: in.Answer})
+			}
 		}
 	}
 	s.tasks.bytes += t.size() - before
@@ -407,6 +416,16 @@ func (t *Task) fail(reason Reason, err error) {
 	}
 }
 
+// put takes a request of a provider whose call is in flight.
+func (t *Task) put(a *Ask) error {
+	if len(t.Inputs) >= maxInputs {
+		return &LimitError{Limit: "inputs of a task", Max: maxInputs}
+	}
+	t.Inputs = append(t.Inputs, TaskInput{Key: t.freshKey(a.Method), Own: a.Method, Request: a.request(), ask: a})
+	t.Status = TaskAsking
+	return nil
+}
+
 // maxInputs bounds what one task may ask for, in all its rounds.
 const maxInputs = 64
 
@@ -461,7 +480,7 @@ func (s *state) restore(list []Task, now time.Time) {
 		switch {
 		case !now.Before(t.Expires):
 			expired = append(expired, t.ID)
-		case t.Status == TaskWorking && !s.restoreCall(t, now):
+		case (t.Status == TaskWorking || t.CallID != "") && !s.restoreCall(t, now):
 			s.settle(t, Outcome{Err: errLost, Reason: ReasonProviderGone})
 		}
 	}
