@@ -91,13 +91,13 @@ func (x *exchange) invoke(s *session.Session) {
 	}
 	p := newPulse(x)
 	for round := 0; ; round++ {
-		o := x.ask(s, p, input)
+		o := x.attempt(s, p, input)
 		if o.Err != nil || !o.Result.Asks {
 			x.finish(o)
 			o.Result.Release()
 			return
 		}
-		again, next := x.asked(o.Result, p, round)
+		again, next := x.respond(o.Result, p, round)
 		o.Result.Release()
 		if !again {
 			return
@@ -106,8 +106,8 @@ func (x *exchange) invoke(s *session.Session) {
 	}
 }
 
-// ask makes one call and waits for its outcome.
-func (x *exchange) ask(s *session.Session, p *pulse, input session.Input) session.Outcome {
+// attempt makes one call and waits for its outcome.
+func (x *exchange) attempt(s *session.Session, p *pulse, input session.Input) session.Outcome {
 	for {
 		now := time.Now()
 		c := &session.Call{

@@ -46,7 +46,7 @@ func (x *exchange) complete() {
 	to.timeout = timeout
 	to.unknown = &rpcError{status: http.StatusOK, code: codeInvalidParams, message: `"ref" names nothing that is offered here`}
 	x.to = to
-	o := x.ask(s, newPulse(x), session.Input{})
+	o := x.attempt(s, newPulse(x), session.Input{})
 	defer o.Result.Release()
 	if e, ok := errors.AsType[*session.ProtocolError](o.Err); ok && e.Code == codeUnknownMethod {
 		x.result([]byte(`"completion":{"values":[],"total":0,"hasMore":false}`))

@@ -20,8 +20,8 @@ import (
 // copy of the state is sealed. A legacy client gets the requests themselves on the
 // call's stream, and the bridge calls again.
 
-// asking is a result of type input_required.
-type asking struct {
+// inputRequired is a result of type input_required.
+type inputRequired struct {
 	requests []inputRequest
 	state    json.RawMessage // a JSON string, or nil
 	stateAt  int             // where state ends in the result
@@ -36,10 +36,10 @@ type inputRequest struct {
 	tools  bool            // a sampling with tools
 }
 
-var errAsking = errors.New("inputRequests must be an object of requests, each with a method")
+var errInputRequired = errors.New("inputRequests must be an object of requests, each with a method")
 
-// readAsking reads a result that has been checked as JSON.
-func readAsking(raw json.RawMessage) (a asking, err error) {
+// readInputRequired reads a result that has been checked as JSON.
+func readInputRequired(raw json.RawMessage) (a inputRequired, err error) {
 	s := wire.Reread(raw)
 	err = s.Object(func(name []byte) error {
 		if string(name) == "inputRequests" && s.Kind() == '{' {
@@ -53,7 +53,7 @@ func readAsking(raw json.RawMessage) (a asking, err error) {
 		v, err := s.Raw()
 		switch string(name) {
 		case "inputRequests":
-			return errAsking
+			return errInputRequired
 		case "requestState":
 			a.state, a.stateAt = v, s.Offset()
 			if v[0] != '"' {
@@ -70,7 +70,7 @@ func readAsking(raw json.RawMessage) (a asking, err error) {
 
 func (q *inputRequest) read(s *wire.Scanner) error {
 	if s.Kind() != '{' {
-		return errAsking
+		return errInputRequired
 	}
 	err := s.Object(func(name []byte) error {
 		v, err := s.Raw()
@@ -86,7 +86,7 @@ func (q *inputRequest) read(s *wire.Scanner) error {
 		return err
 	}
 	if q.method == "" || q.params != nil && q.params[0] != '{' {
-		return errAsking
+		return errInputRequired
 	}
 	if q.params == nil {
 		return nil
@@ -126,7 +126,7 @@ func (q *inputRequest) capability() (name, part string, ok bool) {
 
 // missing is what the client's capabilities lack for the requests, as an object of
 // capabilities; nil when they lack nothing.
-func (a *asking) missing(caps json.RawMessage) (map[string]map[string]any, error) {
+func (a *inputRequired) missing(caps json.RawMessage) (map[string]map[string]any, error) {
 	has := map[string]map[string]json.RawMessage{}
 	if caps != nil {
 		_ = json.Unmarshal(caps, &has) // capabilities that are no objects are none
@@ -157,10 +157,10 @@ func (a *asking) missing(caps json.RawMessage) (map[string]map[string]any, error
 // maxRounds bounds how often one call may ask a legacy client.
 const maxRounds = 10
 
-// asked deals with a result that asks. It tells whether the call is to be made
+// respond deals with a result that asks. It tells whether the call is to be made
 // again, and with what; otherwise the request has been answered.
-func (x *exchange) asked(r session.Result, p *pulse, round int) (again bool, input session.Input) {
-	a, err := readAsking(r.Raw)
+func (x *exchange) respond(r session.Result, p *pulse, round int) (again bool, input session.Input) {
+	a, err := readInputRequired(r.Raw)
 	if err != nil {
 		x.failed(fmt.Errorf("%w: %w", session.ErrBadResult, err))
 		return false, input
@@ -219,7 +219,7 @@ const (
 )
 
 // askModern passes the result on, with the provider's state sealed.
-func (x *exchange) askModern(r session.Result, a asking) {
+func (x *exchange) askModern(r session.Result, a inputRequired) {
 	if a.state != nil {
 		text, err := json.Marshal(stateToken{x.bridge, x.principal, x.digest(), time.Now().Add(stateLife).Unix(), a.state})
 		if err != nil {
@@ -281,10 +281,10 @@ func (x *exchange) input() (in session.Input, _ *rpcError) {
 const answerLimit = 10 * time.Minute
 
 // askLegacy sends the requests on the call's stream and waits for the answers.
-func (x *exchange) askLegacy(a asking, p *pulse) (again bool, input session.Input) {
+func (x *exchange) askLegacy(a inputRequired, p *pulse) (again bool, input session.Input) {
 	b := []byte{'{'}
 	for i, q := range a.requests {
-		r, ok := x.request(q, p)
+		r, ok := x.question(q, p)
 		if !ok {
 			return false, input
 		}
@@ -301,10 +301,11 @@ func (x *exchange) askLegacy(a asking, p *pulse) (again bool, input session.Inpu
 	return true, input
 }
 
-// request sends one request of ours to the client and waits for its result. False
+// question sends one request of ours to the client and waits for its result. False
 // when the call has been answered, or nobody is there to be.
-func (x *exchange) request(q inputRequest, p *pulse) (result json.RawMessage, ok bool) {
-	id, answered, done := x.mcp.ask()
+func (x *exchange) question(q inputRequest, p *pulse) (result json.RawMessage, ok bool) {
+	answered := make(chan reply, 1)
+	id, done := x.mcp.expect(func(r reply) { answered <- r })
 	defer done()
 	method, _ := json.Marshal(q.method) // a string always encodes
 	b := append([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), method...)

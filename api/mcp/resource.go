@@ -38,7 +38,7 @@ func (x *exchange) subscribe() {
 	}
 	to.timeout = timeout
 	x.to = to
-	x.ask(s, newPulse(x), session.Input{}).Result.Release()
+	x.attempt(s, newPulse(x), session.Input{}).Result.Release()
 	x.result()
 }
 

@@ -51,9 +51,9 @@ type mcpSession struct {
 
 	mu     sync.Mutex
 	calls  map[string]chan struct{} // in flight, by the client's raw id; closed to cancel
-	asked  map[string]chan reply    // requests of ours to the client, by raw id
+	open   map[string]func(reply)   // requests of ours to the client, by raw id
 	subs   map[string]struct{}      // subscribed resources, by exposed URI
-	asks   uint64                   // how many there were
+	opened uint64                   // how many of these there were
 	stream chan struct{}            // closed when a newer GET takes over; nil without one
 	tapes  []*tape                  // streams that can be resumed, oldest first
 	ended  bool
@@ -166,21 +166,21 @@ func (s *mcpSession) cancel(id string) {
 // reply is a client's answer to a request of ours: a result, or an error.
 type reply struct{ result, err json.RawMessage }
 
-// ask notes a request of ours, under an id that the session has not used.
-func (s *mcpSession) ask() (id string, answer chan reply, done func()) {
+// expect notes a request of ours, under an id that the session has not used. take gets
+// the answer; it must not block.
+func (s *mcpSession) expect(take func(reply)) (id string, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asks++
-	id = `"bridge-` + strconv.FormatUint(s.asks, 10) + `"`
-	if s.asked == nil {
-		s.asked = map[string]chan reply{}
+	s.opened++
+	id = `"bridge-` + strconv.FormatUint(s.opened, 10) + `"`
+	if s.open == nil {
+		s.open = map[string]func(reply){}
 	}
-	answer = make(chan reply, 1)
-	s.asked[id] = answer
-	return id, answer, func() {
+	s.open[id] = take
+	return id, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.asked, id)
+		delete(s.open, id)
 	}
 }
 
@@ -188,10 +188,11 @@ func (s *mcpSession) ask() (id string, answer chan reply, done func()) {
 // dropped.
 func (s *mcpSession) answer(id string, r reply) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c, ok := s.asked[id]; ok {
-		delete(s.asked, id)
-		c <- r
+	take := s.open[id]
+	delete(s.open, id)
+	s.mu.Unlock()
+	if take != nil {
+		take(r)
 	}
 }
 
@@ -268,7 +269,7 @@ func (s *mcpSession) end() {
 func (s *mcpSession) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stream != nil || len(s.calls) > 0 || len(s.asked) > 0 || len(s.tapes) > 0
+	return s.stream != nil || len(s.calls) > 0 || len(s.open) > 0 || len(s.tapes) > 0
 }
 
 // janitorRound is how often sessions that nobody uses are let go from memory;

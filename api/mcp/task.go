@@ -176,7 +176,7 @@ func (x *exchange) mayBeAsked(t *session.Task) *rpcError {
 	if t.Status != session.TaskAsking {
 		return nil
 	}
-	a, err := readAsking(append(appendInputs([]byte("{"), t), '}'))
+	a, err := readInputRequired(append(appendInputs([]byte("{"), t), '}'))
 	if err != nil {
 		return &rpcError{status: http.StatusOK, code: codeInternal, message: err.Error()}
 	}
