@@ -177,7 +177,7 @@ func TestLegacyServerIsAProvider(t *testing.T) {
 		}
 		for i, want := range []string{
 			`{"jsonrpc":"2.0","id":"bridge-discover-1","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpbridge","version":"test"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"sampling":{},"roots":{}}}}}`,
-			`{"jsonrpc":"2.0","id":"bridge-initialize-2","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"mcpbridge","version":"test"}}}`,
+			`{"jsonrpc":"2.0","id":"bridge-initialize-2","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}},"clientInfo":{"name":"mcpbridge","version":"test"}}}`,
 			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		} {
 			if i >= len(opening) || opening[i] != want {

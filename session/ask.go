@@ -38,6 +38,9 @@ func (a *Ask) Answer(r Reply) {
 	}
 }
 
+// Answered tells whether there is a reply already.
+func (a *Ask) Answered() bool { return a.answered.Load() }
+
 // request is the object of method and params.
 func (a *Ask) request() json.RawMessage {
 	method, _ := json.Marshal(a.Method) // a string always encodes

@@ -24,6 +24,8 @@ type exchange struct {
 	body      *wire.Buffer
 	kept      bool          // the body's memory is still in use elsewhere
 	to        target        // what is asked of a provider
+	questions []question    // of the provider's, for a modern client, that are not passed on yet
+	expected  []func()      // forget the questions that a legacy client was asked
 	task      *session.Task // what the call has become; nil while it is a call
 	modern    bool
 	mcp       *mcpSession   // nil when stateless

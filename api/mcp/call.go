@@ -79,7 +79,7 @@ type target struct {
 // invoke makes the call that x.to describes, again for as long as the provider asks
 // for input first, and answers with its outcome.
 func (x *exchange) invoke(s *session.Session) {
-	input, bad := x.input()
+	input, heldID, bad := x.input()
 	if bad != nil {
 		x.fail(bad)
 		return
@@ -89,9 +89,27 @@ func (x *exchange) invoke(s *session.Session) {
 		x.cancelled, done = x.mcp.track(string(x.q.id))
 		defer done()
 	}
+	defer func() {
+		for _, forget := range x.expected {
+			forget()
+		}
+	}()
 	p := newPulse(x)
 	for round := 0; ; round++ {
-		o := x.attempt(s, p, input)
+		var o session.Outcome
+		if heldID != "" {
+			h := x.takeUp(heldID, input.Responses)
+			if h == nil {
+				return
+			}
+			heldID, input = "", session.Input{}
+			o = x.goOn(h, p)
+		} else {
+			o = x.attempt(s, p, input)
+		}
+		if errors.Is(o.Err, errHeld) {
+			return // it has been answered
+		}
 		if o.Err != nil || !o.Result.Asks {
 			x.finish(o)
 			o.Result.Release()
@@ -112,14 +130,13 @@ func (x *exchange) attempt(s *session.Session, p *pulse, input session.Input) se
 		now := time.Now()
 		c := &session.Call{
 			Kind: x.to.kind, Tool: x.to.name, Method: x.to.method, Target: x.to.uri, Extra: x.to.extra,
-			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: x.events,
+			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: x.events, Asks: x.asks(),
 			Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
 		}
 		x.describe(c)
 		err := s.Begin(c)
 		if err == nil {
-			o := x.await(s, c, p)
-			x.kept = x.kept || !c.Settled()
+			o := x.goOn(&heldCall{session: s, call: c}, p)
 			if !errors.Is(o.Err, session.ErrStopped) {
 				return o
 			}
@@ -129,6 +146,20 @@ func (x *exchange) attempt(s *session.Session, p *pulse, input session.Input) se
 			return session.Outcome{Err: err}
 		}
 	}
+}
+
+// errHeld is the outcome of a call that waits for the client's answers.
+var errHeld = errors.New("the call waits for the client's answers")
+
+// goOn waits for the outcome of a call in flight. One that asks a modern client
+// something is held, and the request answered.
+func (x *exchange) goOn(h *heldCall, p *pulse) session.Outcome {
+	o := x.await(h.session, h.call, p)
+	x.kept = x.kept || !h.call.Settled()
+	if errors.Is(o.Err, errHeld) {
+		x.hold(h)
+	}
+	return o
 }
 
 // describe tells the provider of the client.
@@ -248,7 +279,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 	if x.tied {
 		gone = x.r.Context().Done()
 	}
-	p.c = c
+	p.c, p.deadline = c, time.Now().Add(x.to.timeout)
 	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
 	var keep <-chan time.Time
@@ -264,6 +295,9 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			return o
 		case <-c.Signal():
 			p.relay()
+			if len(x.questions) > 0 {
+				return session.Outcome{Err: errHeld}
+			}
 		case <-keep:
 			if o, done := x.keep(s, c); done {
 				p.relay()
@@ -274,7 +308,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 		case <-x.cancelled:
 			return s.Abandon(c, session.ErrCancelled)
 		case now := <-timer.C:
-			if !now.Before(c.Deadline) {
+			if !now.Before(p.deadline) {
 				o := s.Abandon(c, session.ErrTimeout)
 				p.relay()
 				return o

@@ -40,6 +40,7 @@ type Endpoint struct {
 	sessions sync.Map // Mcp-Session-Id → *mcpSession
 	pairs    sync.Map // sessionId → *pair
 	shelf    shelf
+	held     held
 	round    atomic.Int64 // of the janitor
 	wg       sync.WaitGroup
 	quit     chan struct{} // closed to end every stream
@@ -60,7 +61,10 @@ func (e *Endpoint) serverInfo() string {
 
 // Close ends every stream. Calls in flight end with their sessions.
 func (e *Endpoint) Close() {
-	e.once.Do(func() { close(e.quit) })
+	e.once.Do(func() {
+		close(e.quit)
+		e.held.close()
+	})
 	e.wg.Wait()
 }
 

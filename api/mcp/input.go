@@ -85,6 +85,11 @@ func (q *inputRequest) read(s *wire.Scanner) error {
 	if err != nil {
 		return err
 	}
+	return q.readParams()
+}
+
+// readParams finds what the params need of a client.
+func (q *inputRequest) readParams() error {
 	if q.method == "" || q.params != nil && q.params[0] != '{' {
 		return errInputRequired
 	}
@@ -165,11 +170,7 @@ func (x *exchange) respond(r session.Result, p *pulse, round int) (again bool, i
 		x.failed(fmt.Errorf("%w: %w", session.ErrBadResult, err))
 		return false, input
 	}
-	caps := x.q.meta.caps
-	if !x.modern && x.mcp != nil {
-		caps = x.mcp.Caps
-	}
-	lacks, err := a.missing(caps)
+	lacks, err := a.missing(x.caps())
 	switch {
 	case err != nil:
 		x.failed(fmt.Errorf("%w: %w", session.ErrBadResult, err))
@@ -209,8 +210,9 @@ type stateToken struct {
 	Bridge    session.BridgeID `json:"b"`
 	Principal string           `json:"p"`
 	Digest    string           `json:"d"`
-	Expires   int64            `json:"x"` // Unix seconds
-	State     json.RawMessage  `json:"s"` // the provider's own, a JSON string
+	Expires   int64            `json:"x"`           // Unix seconds
+	State     json.RawMessage  `json:"s,omitempty"` // the provider's own, a JSON string
+	Held      string           `json:"h,omitempty"` // the call in flight that goes on
 }
 
 const (
@@ -221,11 +223,7 @@ const (
 // askModern passes the result on, with the provider's state sealed.
 func (x *exchange) askModern(r session.Result, a inputRequired) {
 	if a.state != nil {
-		text, err := json.Marshal(stateToken{x.bridge, x.principal, x.digest(), time.Now().Add(stateLife).Unix(), a.state})
-		if err != nil {
-			panic("mcp: " + err.Error()) // its raw member comes from a checked message
-		}
-		sealed := `"` + x.e.cfg.Box.Seal(statePurpose, text) + `"`
+		sealed := `"` + x.sealState(stateToken{State: a.state}) + `"`
 		start := a.stateAt - len(a.state)
 		raw := append([]byte(nil), r.Raw[:start]...)
 		raw = append(append(raw, sealed...), r.Raw[a.stateAt:]...)
@@ -235,6 +233,16 @@ func (x *exchange) askModern(r session.Result, a inputRequired) {
 		r.Raw = raw
 	}
 	x.toolResult(r)
+}
+
+// sealState makes a requestState for this request.
+func (x *exchange) sealState(t stateToken) string {
+	t.Bridge, t.Principal, t.Digest, t.Expires = x.bridge, x.principal, x.digest(), time.Now().Add(stateLife).Unix()
+	text, err := json.Marshal(t)
+	if err != nil {
+		panic("mcp: " + err.Error()) // its raw member comes from a checked message
+	}
+	return x.e.cfg.Box.Seal(statePurpose, text)
 }
 
 // digest tells requests apart: what is asked, and the arguments however they are
@@ -251,29 +259,30 @@ func (x *exchange) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// input reads what a modern client answers to an earlier result that asked.
-func (x *exchange) input() (in session.Input, _ *rpcError) {
+// input reads what a modern client answers to an earlier result that asked: input for
+// a new call, or the ID of one that is held.
+func (x *exchange) input() (in session.Input, held string, _ *rpcError) {
 	if !x.modern {
-		return in, nil
+		return in, "", nil
 	}
 	if r := x.q.responses; r != nil {
 		if r[0] != '{' {
-			return in, &rpcError{status: http.StatusOK, code: codeInvalidParams, message: `"inputResponses" must be an object`}
+			return in, "", &rpcError{status: http.StatusOK, code: codeInvalidParams, message: `"inputResponses" must be an object`}
 		}
 		in.Responses = r
 	}
 	if x.q.state == nil {
-		return in, nil
+		return in, "", nil
 	}
 	var t stateToken
 	text, _ := wire.Text(x.q.state)
 	plain, ok := x.e.cfg.Box.Open(statePurpose, text)
 	if !ok || json.Unmarshal(plain, &t) != nil || t.Bridge != x.bridge || t.Principal != x.principal ||
 		t.Digest != x.digest() || time.Now().Unix() > t.Expires {
-		return in, &rpcError{status: http.StatusOK, code: codeInvalidParams, message: `"requestState" is not one that was given for this request, or is too old`}
+		return in, "", &rpcError{status: http.StatusOK, code: codeInvalidParams, message: `"requestState" is not one that was given for this request, or is too old`}
 	}
 	in.State = t.State
-	return in, nil
+	return in, t.Held, nil
 }
 
 // answerLimit is how long a legacy client, and the person before it, may take to
@@ -307,12 +316,7 @@ func (x *exchange) question(q inputRequest, p *pulse) (result json.RawMessage, o
 	answered := make(chan reply, 1)
 	id, done := x.mcp.expect(func(r reply) { answered <- r })
 	defer done()
-	method, _ := json.Marshal(q.method) // a string always encodes
-	b := append([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), method...)
-	if q.params != nil {
-		b = append(append(b, `,"params":`...), q.params...)
-	}
-	p.send(append(b, '}'))
+	p.send(q.message(id))
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	deadline := time.NewTimer(answerLimit)
@@ -340,6 +344,15 @@ func (x *exchange) question(q inputRequest, p *pulse) (result json.RawMessage, o
 			return nil, false
 		}
 	}
+}
+
+// message is the question as a request of ours, under a raw id.
+func (q *inputRequest) message(id string) []byte {
+	b := appendText([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), q.method)
+	if q.params != nil {
+		b = append(append(b, `,"params":`...), q.params...)
+	}
+	return append(b, '}')
 }
 
 // errorText is the message of a JSON-RPC error.

@@ -15,6 +15,7 @@ import (
 type pulse struct {
 	x          *exchange
 	c          *session.Call
+	deadline   time.Time // when the call is given up
 	begun      time.Time
 	spoke      time.Time // when anything was last sent
 	progressed time.Time // when progress was last sent
@@ -29,14 +30,21 @@ func newPulse(x *exchange) *pulse {
 
 // next is how long to wait until something is due.
 func (p *pulse) next(now time.Time) time.Duration {
-	due := p.c.Deadline
-	if p.c.Events {
+	due := p.deadline
+	if p.c.Events && p.x.events {
 		due = earliest(due, p.spoke.Add(keepAlive))
 		if p.x.q.meta.token != nil {
 			due = earliest(due, p.progressed.Add(syntheticEvery))
 		}
 	}
 	return due.Sub(now)
+}
+
+// extend gives the call more time from now, while a person is asked.
+func (p *pulse) extend(d time.Duration) {
+	if t := time.Now().Add(d); t.After(p.deadline) {
+		p.deadline = t
+	}
 }
 
 func earliest(a, b time.Time) time.Time {
@@ -48,20 +56,22 @@ func earliest(a, b time.Time) time.Time {
 
 // relay passes on the provider's events.
 func (p *pulse) relay() {
-	if !p.c.Events {
+	if !p.c.Events && !p.c.Asks {
 		return
 	}
 	for _, e := range p.c.Take() {
 		switch e.Kind {
 		case session.EventProgress:
 			// Synthetic progress may have overtaken it.
-			if p.x.q.meta.token != nil && !(p.moving && e.Progress <= p.progress) {
+			if p.x.events && p.x.q.meta.token != nil && !(p.moving && e.Progress <= p.progress) {
 				p.sendProgress(e)
 			}
 		case session.EventLog:
-			if p.x.wants(e.Level) {
+			if p.x.events && p.x.wants(e.Level) {
 				p.sendLog(e)
 			}
+		case session.EventAsk:
+			p.x.put(e.Ask, p)
 		}
 	}
 }
@@ -72,7 +82,7 @@ const syntheticStep = 1e-4
 
 // beat sends what is due when the provider is silent.
 func (p *pulse) beat(now time.Time) {
-	if p.x.q.meta.token != nil && p.c.Events && !now.Before(p.progressed.Add(syntheticEvery)) {
+	if p.x.q.meta.token != nil && p.c.Events && p.x.events && !now.Before(p.progressed.Add(syntheticEvery)) {
 		value := p.progress
 		if p.moving {
 			value = max(value+syntheticStep, math.Nextafter(value, math.Inf(1)))
@@ -81,7 +91,7 @@ func (p *pulse) beat(now time.Time) {
 		p.sendProgress(session.Event{Progress: value, Value: strconv.AppendFloat(nil, value, 'f', -1, 64), Message: text})
 		return
 	}
-	if p.c.Events && !now.Before(p.spoke.Add(keepAlive)) {
+	if p.c.Events && p.x.events && !now.Before(p.spoke.Add(keepAlive)) {
 		p.x.open()
 		p.x.sink.alive()
 		p.spoke = now

@@ -37,6 +37,8 @@ type mcpServer struct {
 	refusal  string // what initialize answered, if it was an error
 	listen   string // ID of the subscription to list changes
 	subs     map[string]*subscription
+
+	questions asks
 }
 
 // asking is how far a request of the handshake is.
@@ -156,12 +158,11 @@ func (m *mcpServer) appendMeta(b []byte, caps []byte) []byte {
 	return append(b, caps...)
 }
 
-// initialize opens the handshake of the revisions up to 2025-11-25. What those servers
-// may ask the client is what the bridge can answer by itself.
+// initialize opens the handshake of the revisions up to 2025-11-25.
 func (m *mcpServer) initialize() {
 	m.init = sent
 	m.request("initialize", "initialize",
-		`"protocolVersion":"`+legacyVersion+`","capabilities":{"roots":{}},"clientInfo":`+string(m.self), false)
+		`"protocolVersion":"`+legacyVersion+`","capabilities":`+askedCaps+`,"clientInfo":`+string(m.self), false)
 }
 
 func (m *mcpServer) refused(*problem) {} // a message without an id cannot be answered
@@ -273,24 +274,24 @@ func (m *mcpServer) outcome(r *rpc, buf *wire.Buffer) (keep bool, err error) {
 	return true, m.inst.Finish(id, r.result)
 }
 
-// answer answers a request of the server's. What would have to be handed to the
-// caller of a call (elicitation/create, sampling/createMessage) is refused: a server
-// of an earlier revision does not say for which call it asks.
+// answer answers a request of the server's, or hands it on.
 func (m *mcpServer) answer(r *rpc) error {
-	result := ""
-	switch string(r.members[rMethod]) {
+	method := string(r.members[rMethod])
+	switch method {
 	case `"ping"`:
-		result = `{}`
-	case `"roots/list"`:
-		result = `{"roots":[]}`
+		m.reply(r.members[rID], `"result":{}`)
+		return nil
+	case `"elicitation/create"`, `"sampling/createMessage"`, `"roots/list"`:
+		if m.inst != nil && m.era.Load() == eraLegacy {
+			m.ask(r, method[1:len(method)-1])
+			return nil
+		}
+		if method == `"roots/list"` {
+			m.reply(r.members[rID], `"result":{"roots":[]}`)
+			return nil
+		}
 	}
-	b := append([]byte(`{"jsonrpc":"2.0","id":`), r.members[rID]...)
-	if result != "" {
-		b = append(append(b, `,"result":`...), result...)
-	} else {
-		b = append(b, `,"error":{"code":-32601,"message":"the bridge does not know this method"}`...)
-	}
-	m.out.send(append(b, '}'))
+	m.reply(r.members[rID], `"error":{"code":-32601,"message":"the bridge does not know this method"}`)
 	return nil
 }
 
@@ -302,6 +303,8 @@ func (m *mcpServer) notification(r *rpc) error {
 		return aside(m.logged, r)
 	case `"notifications/resources/updated"`:
 		return aside(m.updated, r)
+	case `"notifications/cancelled"`:
+		return aside(m.forget, r)
 	}
 	return aside(m.changed, r)
 }
