@@ -21,6 +21,9 @@ const (
 var binary string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childMode {
+		os.Exit(child(os.Args[2:]))
+	}
 	dir, err := os.MkdirTemp("", "mcpbridge-e2e-")
 	if err == nil {
 		binary = filepath.Join(dir, "mcpbridge")

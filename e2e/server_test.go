@@ -147,6 +147,7 @@ func (s *server) tools(bridge string, headers ...string) []json.RawMessage {
 type health struct {
 	Streams       int
 	CallsInFlight int
+	Tools         []json.RawMessage
 	Providers     []struct {
 		Provider  string
 		Connected bool

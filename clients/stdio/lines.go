@@ -97,7 +97,7 @@ type envelope struct {
 	depth  int
 	quoted bool
 	slant  bool
-	value  bool   // behind a colon of the outermost object
+	naming bool   // behind the id's colon in the outermost object
 	text   []byte // of the member's name, or the id's value, so far
 }
 
@@ -137,11 +137,8 @@ func (e *envelope) step(c byte) {
 		return
 	case ':':
 		if e.depth == 1 {
-			e.value = true
 			e.method = e.method || string(e.text) == `"method"`
-			if string(e.text) == `"id"` {
-				e.id = []byte{}
-			}
+			e.naming = string(e.text) == `"id"`
 			e.text = e.text[:0]
 			return
 		}
@@ -160,13 +157,10 @@ func (e *envelope) step(c byte) {
 
 // member ends a member of the outermost object.
 func (e *envelope) member() {
-	if e.value && e.id != nil && len(e.id) == 0 {
-		e.id = nil
-		if n := len(e.text); n > 0 && n <= maxID && json.Valid(e.text) {
-			e.id = bytes.Clone(e.text)
-		}
+	if n := len(e.text); e.naming && e.id == nil && n > 0 && n <= maxID && json.Valid(e.text) {
+		e.id = bytes.Clone(e.text)
 	}
-	e.value, e.text = false, e.text[:0]
+	e.naming, e.text = false, e.text[:0]
 }
 
 // shown is the longest piece of a line that is shown, in bytes.

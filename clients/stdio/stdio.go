@@ -158,6 +158,10 @@ func (r *runner) once(ctx context.Context) error {
 		return err
 	}
 	defer ws.CloseNow() //nolint:errcheck // it has been closed where that matters
+	hello, err := first(ctx, ws)
+	if err != nil {
+		return r.refused(err)
+	}
 	s, err := startServer(r.cfg.Supervisor, r.cfg.Command)
 	if err != nil {
 		return err
@@ -179,7 +183,7 @@ func (r *runner) once(ctx context.Context) error {
 			cut(errClosed)
 		}
 	})
-	wg.Go(func() { cut(r.down(linked, ws, s.stdin)) })
+	wg.Go(func() { cut(r.down(linked, ws, hello, s.stdin)) })
 	wg.Go(func() { cut(keep(linked, ws)) })
 	<-linked.Done()
 	s.stop()
@@ -277,16 +281,18 @@ func keep(ctx context.Context, ws *websocket.Conn) error {
 	}
 }
 
-// down passes the bridge's messages to the server, a line each.
-func (r *runner) down(ctx context.Context, ws *websocket.Conn, stdin io.Writer) error {
+// first waits for the bridge's first message: it speaks first, and until it has, it may
+// still refuse the connection, for which no server need be started.
+func first(ctx context.Context, ws *websocket.Conn) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	_, frame, err := ws.Read(ctx)
+	return frame, err
+}
+
+// down passes the bridge's messages to the server, a line each, from the first on.
+func (r *runner) down(ctx context.Context, ws *websocket.Conn, frame []byte, stdin io.Writer) error {
 	for {
-		kind, frame, err := ws.Read(ctx)
-		if err != nil {
-			return err
-		}
-		if kind != websocket.MessageText {
-			continue
-		}
 		for i, c := range frame { // only as white space between tokens
 			if c == '\n' || c == '\r' {
 				frame[i] = ' '
@@ -295,6 +301,13 @@ func (r *runner) down(ctx context.Context, ws *websocket.Conn, stdin io.Writer) 
 		if _, err := stdin.Write(append(frame, '\n')); err != nil {
 			<-ctx.Done() // the server has ended, or closed its input: its end tells
 			return ctx.Err()
+		}
+		kind := websocket.MessageBinary
+		for kind != websocket.MessageText {
+			var err error
+			if kind, frame, err = ws.Read(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
