@@ -174,7 +174,7 @@ func TestSSEStreamKeepsItsRoomAndTimeout(t *testing.T) {
 			t.Errorf("%s: messages go to %s", path, url)
 		}
 	}
-	if _, url := w.pair("/b/x/sse?timeout=5"); !strings.HasSuffix(url, "&timeout=5") {
+	if _, url := w.pair("/b/x/sse?meta=only&raw=1&timeout=5"); !strings.HasSuffix(url, "&meta=only&raw=1&timeout=5") {
 		t.Errorf("messages go to %s", url)
 	}
 }

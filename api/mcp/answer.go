@@ -28,6 +28,7 @@ type exchange struct {
 	expected  []func()      // forget the questions that a legacy client was asked
 	task      *session.Task // what the call has become; nil while it is a call
 	modern    bool
+	through   bool          // the tool is called through bridge_call_tool: no header has its arguments
 	mcp       *mcpSession   // nil when stateless
 	pair      *pair         // nil but for a message of 2024-11-05
 	sink      sink          // nil while the answer may still be plain JSON

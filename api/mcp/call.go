@@ -38,6 +38,9 @@ func (x *exchange) call() {
 		return
 	}
 	offer := s.Catalog().Of(session.KindTool).Find(x.q.name)
+	if offer == nil && x.metaTool(s) {
+		return
+	}
 	timeout, bad := x.timeout(offer)
 	if bad != nil {
 		x.fail(bad)
@@ -247,7 +250,7 @@ func (x *exchange) checkArguments(o *session.Offer) error {
 // checkParams checks that the headers of a modern request say what the arguments
 // say, where the schema puts them into headers (x-mcp-header).
 func (x *exchange) checkParams(o *session.Offer) *rpcError {
-	if !x.modern || !o.Tool.Headers {
+	if !x.modern || !o.Tool.Headers || x.through {
 		return nil
 	}
 	lookup := func(name string) (string, bool) {

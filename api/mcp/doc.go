@@ -8,6 +8,6 @@
 // message, or, after a while, a sign of life.
 //
 //	Serve → decode (request.go) → era (endpoint.go) → dispatch (legacy.go, modern.go)
-//	      → list.go | call.go → answer.go → a sink: stream.go (one response),
+//	      → list.go | call.go (meta.go) → answer.go → a sink: stream.go (one response),
 //	        tape.go (a client may come back), pair.go (2024-11-05), batch.go
 package mcp

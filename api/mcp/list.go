@@ -46,13 +46,17 @@ func (x *exchange) list(kind session.Kind) {
 		}
 		from = c.After(name, false)
 	}
+	var own []byte
+	if kind == session.KindTool {
+		own, from = x.metaPage(c, from)
+	}
 	to := page(c, from)
-	pieces := [][]byte{[]byte(`"` + listMembers[kind] + `":[`), c.JSON(from, to), []byte(`]`), nil, nil}
+	pieces := [][]byte{[]byte(`"` + listMembers[kind] + `":[`), own, c.JSON(from, to), []byte(`]`), nil, nil}
 	if to < len(c.Offers) {
-		pieces[3] = []byte(`,"nextCursor":"` + cursor(c.Offers[to-1].Tool.Exposed) + `"`)
+		pieces[4] = []byte(`,"nextCursor":"` + cursor(c.Offers[to-1].Tool.Exposed) + `"`)
 	}
 	if x.modern {
-		pieces[4] = cacheHints
+		pieces[5] = cacheHints
 	}
 	x.result(pieces...)
 }

@@ -71,8 +71,14 @@ func (e *Endpoint) openPair(w http.ResponseWriter, r *http.Request, bridge sessi
 	defer e.pairs.Delete(s.ID)
 
 	to := e.cfg.BasePath + "/b/" + string(bridge) + "/message?sessionId=" + s.ID
-	if timeout := r.URL.Query().Get("timeout"); timeout != "" { // the client cannot add it to a URL that it is given
-		to += "&timeout=" + url.QueryEscape(timeout)
+	wishes := url.Values{} // the client cannot add them to a URL that it is given
+	for _, name := range []string{"meta", "raw", "timeout"} {
+		if v := r.URL.Query().Get(name); v != "" {
+			wishes.Set(name, v)
+		}
+	}
+	if len(wishes) > 0 {
+		to += "&" + wishes.Encode()
 	}
 	out := open(w, e.limits.WriteTimeout)
 	out.write([]byte("event: endpoint\ndata: " + to + "\n\n"))
