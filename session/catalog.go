@@ -33,7 +33,17 @@ func (o *Offer) Memo(build func() any) any {
 // Catalog is the immutable set of offers of a bridge at one revision.
 type Catalog struct {
 	Revision uint64
+	// Profiles are the providers that offer something and have something to say of
+	// themselves, sorted by ID.
+	Profiles []Profile
 	lists    [NumKinds]List
+}
+
+// Profile is a provider as clients hear of it.
+type Profile struct {
+	Provider ProviderID
+	Title    string // may be empty
+	About    About
 }
 
 // Of returns the offers of a kind.

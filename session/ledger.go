@@ -84,8 +84,10 @@ func (c saved) apply(s *state) {
 		}
 		s.s.catalog.Store(s.fresh[n-1].catalog)
 		s.fresh = s.fresh[n:]
-		for w := range s.watches {
-			w.tell(kinds, "")
+		if kinds != 0 {
+			for w := range s.watches {
+				w.tell(kinds, "")
+			}
 		}
 	}
 	n = 0

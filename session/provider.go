@@ -21,6 +21,7 @@ type Hello struct {
 	Provider ProviderID
 	Title    string
 	Version  string
+	About    About
 	// Retain is how long the tools stay listed after the last instance left.
 	// Negative means the default.
 	Retain time.Duration

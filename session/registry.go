@@ -21,6 +21,7 @@ type provider struct {
 	id        ProviderID
 	title     string
 	version   string
+	about     About
 	retain    time.Duration
 	leftAt    time.Time         // zero while an instance is attached
 	tools     map[named]*listed // by its own names
@@ -54,7 +55,7 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 	var expired, left []*provider
 	for _, r := range snap.Registrations {
 		p := &provider{
-			id: r.Provider, title: r.Title, version: r.Version, retain: r.Retain, leftAt: r.LeftAt,
+			id: r.Provider, title: r.Title, version: r.Version, about: r.About, retain: r.Retain, leftAt: r.LeftAt,
 			tools: make(map[named]*listed, len(r.Tools)), stored: true,
 		}
 		if p.leftAt.IsZero() {
@@ -94,6 +95,12 @@ func (s *state) build() *Catalog {
 		list := c.Of(l.offer.Tool.Kind)
 		list.Offers = append(list.Offers, l.offer)
 	}
+	for _, p := range s.providers {
+		if len(p.tools) > 0 && !p.about.empty() {
+			c.Profiles = append(c.Profiles, Profile{p.id, p.title, p.about})
+		}
+	}
+	slices.SortFunc(c.Profiles, func(a, b Profile) int { return strings.Compare(string(a.Provider), string(b.Provider)) })
 	for k := range NumKinds {
 		slices.SortFunc(c.Of(k).Offers, func(a, b *Offer) int { return strings.Compare(a.Tool.Exposed, b.Tool.Exposed) })
 	}
@@ -104,13 +111,24 @@ func (s *state) build() *Catalog {
 const anyKind Kinds = 1<<NumKinds - 1
 
 // commit hands the records of the providers to the saver. Where kinds has any, what
-// clients see of them has changed: there is a new catalog.
+// clients list of them has changed: there is a new catalog.
 func (s *state) commit(kinds Kinds, providers ...*provider) {
 	s.seq++
 	if kinds != 0 {
 		s.revision++
 		s.fresh = append(s.fresh, fresh{s.seq, s.build(), kinds})
 	}
+	s.save(providers)
+}
+
+// introduce is commit for what a provider says of itself: no list has changed.
+func (s *state) introduce(p *provider) {
+	s.seq++
+	s.fresh = append(s.fresh, fresh{s.seq, s.build(), 0})
+	s.save([]*provider{p})
+}
+
+func (s *state) save(providers []*provider) {
 	c := Change{Bridge: s.s.cfg.Bridge, Revision: s.revision}
 	for _, p := range providers {
 		if s.providers[p.id] == p && len(p.tools) > 0 {
@@ -126,7 +144,7 @@ func (s *state) commit(kinds Kinds, providers ...*provider) {
 
 func (p *provider) record() Registration {
 	r := Registration{
-		Provider: p.id, Title: p.title, Version: p.version, Retain: p.retain, LeftAt: p.leftAt,
+		Provider: p.id, Title: p.title, Version: p.version, About: p.about, Retain: p.retain, LeftAt: p.leftAt,
 		Tools: make([]Tool, 0, len(p.tools)),
 	}
 	for _, l := range p.tools {
@@ -198,7 +216,8 @@ func (a *attach) apply(s *state) {
 		h.Retain = s.limits.Retain
 	}
 	known := p.leftAt.IsZero() && p.title == h.Title && p.version == h.Version && p.retain == h.Retain
-	p.title, p.version, p.retain, p.leftAt = h.Title, h.Version, h.Retain, time.Time{}
+	told := p.about.same(&h.About) && p.title == h.Title
+	p.title, p.version, p.about, p.retain, p.leftAt = h.Title, h.Version, h.About, h.Retain, time.Time{}
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
 	defer s.resume(a.inst)
@@ -208,7 +227,10 @@ func (a *attach) apply(s *state) {
 			s.claim(a.inst, l)
 		}
 	}
-	if p.stored && !known {
+	switch {
+	case p.stored && !told:
+		s.introduce(p)
+	case p.stored && !known:
 		s.commit(0, p)
 	}
 	a.reply <- nil

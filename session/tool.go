@@ -46,11 +46,28 @@ func (t *Tool) compare(u *Tool) int {
 // Registration is the durable record of one Provider on one Bridge.
 type Registration struct {
 	Provider ProviderID
-	Title    string        // for people; may be empty
-	Version  string        // for people; may be empty
+	Title    string // for people; may be empty
+	Version  string // for people; may be empty
+	About    About
 	Retain   time.Duration // how long its tools stay listed once it has left
 	LeftAt   time.Time     // when its last Instance left; zero while one is connected
 	Tools    []Tool        // sorted by Kind and Name
+}
+
+// About is what a Provider says of itself to clients. Raw members are JSON objects, or
+// nil.
+type About struct {
+	Instructions string          // how to use what it offers; may be empty
+	Extensions   json.RawMessage // capabilities.extensions
+	Experimental json.RawMessage // capabilities.experimental
+}
+
+func (a *About) empty() bool {
+	return a.Instructions == "" && a.Extensions == nil && a.Experimental == nil
+}
+
+func (a *About) same(b *About) bool {
+	return a.Instructions == b.Instructions && string(a.Extensions) == string(b.Extensions) && string(a.Experimental) == string(b.Experimental)
 }
 
 // Snapshot is everything durable that a Session starts from.

@@ -14,7 +14,7 @@ import (
 
 // Every value is one record:
 //
-//	version   1 byte, recordV1
+//	version   1 byte, recordV1, or recordV2 for what says so
 //	checksum  4 bytes, big endian: CRC-32C of key and payload
 //	payload   fields in order, no names
 //
@@ -25,6 +25,7 @@ import (
 // compacts it and escapes <, > and &).
 const (
 	recordV1   = 1
+	recordV2   = 2
 	recordHead = 5 // version and checksum, in bytes
 )
 
@@ -48,8 +49,8 @@ func payloadOf(key, record []byte) ([]byte, error) {
 	if len(record) < recordHead {
 		return nil, errShort
 	}
-	if record[0] != recordV1 {
-		return nil, fmt.Errorf("the record's version is %d, this program reads %d", record[0], recordV1)
+	if v := record[0]; v < recordV1 || v > recordV2 {
+		return nil, fmt.Errorf("the record's version is %d, this program reads %d to %d", v, recordV1, recordV2)
 	}
 	payload := record[recordHead:]
 	if binary.BigEndian.Uint32(record[1:]) != checksum(key, payload) {
@@ -193,6 +194,9 @@ func decode(key, record []byte, fields func(*decoder)) error {
 	if err != nil {
 		return err
 	}
+	if record[0] != recordV1 {
+		return fmt.Errorf("the record's version is %d, this program reads %d", record[0], recordV1)
+	}
 	d := decoder{s: string(payload)}
 	fields(&d)
 	return d.end()
@@ -260,6 +264,7 @@ const minTool = 7
 // exposed, uvarint name at, uvarint name end, varint timeout (ns), one byte
 // headers (0 or 1), uvarint length of the definition; then the definitions, end
 // to end. So a load makes one copy of the definitions, whatever their number.
+// In recordV2 the head ends with instructions, extensions and experimental.
 // A tool's flags: one byte.
 const (
 	headersFlag = 1 // Headers
@@ -293,7 +298,15 @@ func encodeRegistration(key []byte, r session.Registration) ([]byte, error) {
 		h.uint(uint64(len(t.Definition)))
 		size += len(t.Definition)
 	}
+	version := byte(recordV1) // as long as it has no more to say
+	if a := r.About; a.Instructions != "" || len(a.Extensions) > 0 || len(a.Experimental) > 0 {
+		version = recordV2
+		put(&h, a.Instructions)
+		put(&h, a.Extensions)
+		put(&h, a.Experimental)
+	}
 	e := newEncoder(binary.MaxVarintLen64 + len(h) + size)
+	e[0] = version
 	put(&e, h)
 	for i := range r.Tools {
 		e = append(e, r.Tools[i].Definition...)
@@ -343,6 +356,9 @@ func decodeRegistration(key, record []byte) (session.Registration, error) {
 			t.Definition = json.RawMessage(bodies[:size:size])
 		}
 		bodies = bodies[size:]
+	}
+	if record[0] == recordV2 {
+		r.About = session.About{Instructions: d.string(), Extensions: d.bytes(), Experimental: d.bytes()}
 	}
 	if err := d.end(); err != nil {
 		return session.Registration{}, err

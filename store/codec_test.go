@@ -144,6 +144,42 @@ func TestRecordsOfVersion1StayReadable(t *testing.T) {
 	}
 }
 
+// TestRegistrationsOfVersion2StayReadable: what a provider says of itself came with
+// version 2; a registration without it is still written as version 1.
+func TestRegistrationsOfVersion2StayReadable(t *testing.T) {
+	want := golden.registration
+	want.About = session.About{
+		Instructions: "Call add first.\n", Extensions: json.RawMessage(`{"io.example/x":{ }}`), Experimental: json.RawMessage(`{"y":1}`),
+	}
+	path := filepath.Join("testdata", "v2", "registration")
+	now, err := encodeRegistration(key, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, now, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeRegistration(key, record); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read back %+v, %v", got, err)
+	}
+	if !bytes.Equal(now, record) {
+		t.Errorf("now written as %x, was %x", now, record)
+	}
+	if _, err := decodeNumber(key, encoder(bytes.Clone(record)).seal(key)); err == nil {
+		t.Error("another kind of record is read in version 2")
+	}
+	record[0] = 3
+	if _, err := decodeRegistration(key, record); err == nil || err.Error() != "the record's version is 3, this program reads 1 to 2" {
+		t.Errorf("version 3: %v", err)
+	}
+}
+
 func TestEveryFlippedBitAndCutIsFound(t *testing.T) {
 	for name, r := range readers {
 		record := r.encode()

@@ -378,6 +378,7 @@ func cloneToken(t Token) Token {
 
 func cloneRegistration(r session.Registration) session.Registration {
 	r.LeftAt = cloneTime(r.LeftAt)
+	r.About.Extensions, r.About.Experimental = cloneRaw(r.About.Extensions), cloneRaw(r.About.Experimental)
 	r.Tools = slices.Clone(r.Tools)
 	if len(r.Tools) == 0 {
 		r.Tools = nil

@@ -99,11 +99,6 @@ func (x *exchange) notified() {
 	x.accepted()
 }
 
-// capabilities is what the bridge can do, whoever is connected to it, so that
-// clients that keep it are not misled.
-const capabilities = `"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
-	`"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}}`
-
 func (x *exchange) initialize() {
 	// A client must not be told that a bridge is there when it is not.
 	live, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
@@ -119,7 +114,7 @@ func (x *exchange) initialize() {
 		s.told.Store(live.Catalog().Revision)
 		x.w.Header().Set("Mcp-Session-Id", text)
 	}
-	x.result([]byte(`"protocolVersion":"` + version + `",` + capabilities + `,"serverInfo":` + x.e.serverInfo()))
+	x.result([]byte(`"protocolVersion":"`+version+`",`), capabilities(live.Catalog(), false), []byte(`,"serverInfo":`+x.e.serverInfo()), instructions(live.Catalog()))
 }
 
 func (x *exchange) setLevel() {

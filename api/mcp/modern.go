@@ -109,11 +109,12 @@ func mismatch(header, got, want string) *rpcError {
 
 // discover answers server/discover.
 func (x *exchange) discover() {
-	if _, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge); err != nil {
+	live, err := x.e.cfg.Directory.Session(x.r.Context(), x.bridge)
+	if err != nil {
 		x.failed(err)
 		return
 	}
 	versions, _ := json.Marshal(supported) // strings always encode
-	x.result([]byte(`"supportedVersions":`), versions,
-		[]byte(`,`+capabilities[:len(capabilities)-1]+`,"extensions":{"`+tasksExtension+`":{}}}`), cacheHints)
+	c := live.Catalog()
+	x.result([]byte(`"supportedVersions":`), versions, []byte(`,`), capabilities(c, true), instructions(c), cacheHints)
 }

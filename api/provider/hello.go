@@ -14,6 +14,7 @@ import (
 const (
 	maxText   = 256                  // title, version, instance, in bytes
 	maxResume = 1024                 // in bytes
+	maxAbout  = 32 << 10             // instructions; extensions and the like of an MCP server, in bytes
 	maxRetain = 365 * 24 * time.Hour // retainSeconds
 )
 
@@ -70,6 +71,9 @@ func (c *bridgeV1) hello(m *message) error {
 		return bad("%v", err)
 	}
 	if h.Version, err = m.text(mVersion, maxText); err != nil {
+		return bad("%v", err)
+	}
+	if h.About.Instructions, err = m.text(mInstructions, maxAbout); err != nil {
 		return bad("%v", err)
 	}
 	instance, err := m.text(mInstance, maxText)

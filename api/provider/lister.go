@@ -178,7 +178,7 @@ func (m *mcpServer) join() error {
 	if m.inst != nil {
 		return nil
 	}
-	h := session.Hello{Provider: m.provider(), Title: m.info.title, Version: m.info.version, Retain: -1}
+	h := session.Hello{Provider: m.provider(), Title: m.info.title, Version: m.info.version, About: m.info.about, Retain: -1}
 	if err := m.attach(h, false); err != nil {
 		return m.unattached(err)
 	}

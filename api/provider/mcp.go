@@ -75,6 +75,7 @@ var legacyVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 // hello is what a server says of itself.
 type hello struct {
 	name, title, version string
+	about                session.About
 	has                  [session.NumKinds]bool
 	changes              [session.NumKinds]bool // it tells of changes
 }
@@ -482,6 +483,7 @@ func readHello(raw json.RawMessage) (*hello, []string) {
 	var result struct {
 		ProtocolVersion   string
 		SupportedVersions []string
+		Instructions      string
 		Capabilities      map[string]json.RawMessage
 		ServerInfo        info
 		Meta              struct {
@@ -495,7 +497,11 @@ func readHello(raw json.RawMessage) (*hello, []string) {
 	if i.Name == "" {
 		i = result.Meta.ServerInfo
 	}
-	h := &hello{name: i.Name, title: cut(i.Title), version: cut(i.Version)}
+	h := &hello{name: i.Name, title: cut(i.Title, maxText), version: cut(i.Version, maxText)}
+	h.about = session.About{
+		Instructions: cut(result.Instructions, maxAbout),
+		Extensions:   object(result.Capabilities["extensions"]), Experimental: object(result.Capabilities["experimental"]),
+	}
 	for k := range kinds {
 		declared, ok := result.Capabilities[kinds[k].capability]
 		h.has[k] = ok || session.Kind(k) == session.KindTool // some have tools and do not declare them
@@ -508,7 +514,18 @@ func readHello(raw json.RawMessage) (*hello, []string) {
 	return h, result.SupportedVersions
 }
 
-func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
+// object is a copy of a raw object, or nil for what is none, is empty or is too long.
+func object(raw json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	if len(raw) > maxAbout || json.Unmarshal(raw, &members) != nil || len(members) == 0 {
+		return nil
+	}
+	return own(raw)
+}
 
 // provider is the name under which the server's offers are kept: its own, in printable
 // ASCII, unless the URL names one.

@@ -22,7 +22,7 @@ type message struct {
 var memberNames = [...]string{
 	"type", "callId", "result", "error", "tools", "names", "replace", "id",
 	"progress", "total", "message", "level", "logger", "data",
-	"protocol", "provider", "title", "version", "instance", "resume", "retainSeconds",
+	"protocol", "provider", "title", "version", "instance", "resume", "retainSeconds", "instructions",
 }
 
 const (
@@ -47,6 +47,7 @@ const (
 	mInstance
 	mResume
 	mRetain
+	mInstructions
 )
 
 // messages are used again. They are no locals of the reader's: its stack should

@@ -52,6 +52,11 @@ var (
 			Retain:   time.Duration(rapid.Int64().Draw(t, "retain")),
 			LeftAt:   someTime.Draw(t, "left"),
 		}
+		if rapid.Bool().Draw(t, "about") {
+			r.About = session.About{
+				Instructions: someText.Draw(t, "instructions"), Extensions: someRaw.Draw(t, "extensions"), Experimental: someRaw.Draw(t, "experimental"),
+			}
+		}
 		for range rapid.IntRange(0, 4).Draw(t, "tools") {
 			def := someRaw.Draw(t, "definition")
 			end := rapid.IntRange(0, len(def)).Draw(t, "end")
