@@ -119,3 +119,21 @@ func TestHugeNumbersAreJudgedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestFormatsDescribe: in every draft, a format says nothing against a value.
+func TestFormatsDescribe(t *testing.T) {
+	for _, draft := range []string{"", `"$schema":"http://json-schema.org/draft-04/schema#",`, `"$schema":"http://json-schema.org/draft-07/schema#",`, `"$schema":"https://json-schema.org/draft/2019-09/schema",`} {
+		for _, format := range []string{"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "iri", "json-pointer", "regex", "time", "uri", "uri-reference", "uri-template", "uuid", "x-own"} {
+			s, err := schema.Compile([]byte(`{` + draft + `"properties":{"a":{"type":"string","format":"` + format + `"}},"required":["a"]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Validate([]byte(`{"a":"( {none% "}`)); err != nil {
+				t.Errorf("%s %s: %v", draft, format, err)
+			}
+			if err := s.Validate([]byte(`{"a":1}`)); err == nil {
+				t.Errorf("%s %s: a number passes", draft, format)
+			}
+		}
+	}
+}
