@@ -897,12 +897,12 @@ func TestCorpusServersAsProviders(t *testing.T) {
 }
 
 // all reads every page of a list.
-func (w *world) all(bridge, method string) (all []json.RawMessage) {
+func (w *world) all(bridge, method string, headers ...string) (all []json.RawMessage) {
 	w.t.Helper()
 	cursor := ""
 	for {
 		var list struct{ Result map[string]json.RawMessage }
-		a := w.post(bridge, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+cursor+`}}`)
+		a := w.post(bridge, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+cursor+`}}`, headers...)
 		if err := json.Unmarshal([]byte(a.body), &list); err != nil {
 			w.t.Fatalf("%v in %s", err, a.body)
 		}

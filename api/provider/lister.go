@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"mcpbridge/api/wire"
@@ -30,6 +31,7 @@ type lister struct {
 	offers  []session.Tool
 	names   map[string]bool
 	refused []string
+	warned  map[string]string // what was said of tools, by name
 	bytes   int
 }
 
@@ -51,7 +53,7 @@ func (m *mcpServer) refresh(k session.Kind, d time.Duration) {
 
 // read starts reading a list.
 func (m *mcpServer) read(k session.Kind) {
-	*m.lists[k] = lister{failed: m.lists[k].failed, names: map[string]bool{}, cursors: map[string]bool{}}
+	*m.lists[k] = lister{failed: m.lists[k].failed, names: map[string]bool{}, cursors: map[string]bool{}, warned: map[string]string{}}
 	m.page(k, "")
 }
 
@@ -131,7 +133,7 @@ const codeUnknownMethod = -32601
 
 // offer takes one element of a list, or refuses it alone.
 func (m *mcpServer) offer(k session.Kind, l *lister, raw json.RawMessage) {
-	t, err := readOffer(k, raw, m.e.limits)
+	t, warnings, err := readOffer(k, raw, m.e.limits)
 	if err == nil && l.names[t.Name] {
 		err = &toolError{"duplicate", "the list has the name twice"}
 		t.Name = ""
@@ -143,6 +145,12 @@ func (m *mcpServer) offer(k session.Kind, l *lister, raw json.RawMessage) {
 		}
 		return
 	}
+	if text := strings.Join(warnings, "; "); text != "" {
+		if m.warned[t.Name] != text { // the protocol has no way to tell the server
+			m.e.cfg.Log.Warn("tool taken with a warning", "bridge", m.bridge, "tool", clip(t.Name), "warning", text)
+		}
+		l.warned[t.Name] = text
+	}
 	l.names[t.Name] = true
 	l.bytes += len(t.Definition)
 	l.offers = append(l.offers, t)
@@ -153,6 +161,9 @@ func (m *mcpServer) offer(k session.Kind, l *lister, raw json.RawMessage) {
 func (m *mcpServer) register(k session.Kind, l *lister) error {
 	if err := m.join(); err != nil {
 		return err
+	}
+	if k == session.KindTool {
+		m.warned = l.warned
 	}
 	offers, refused, stale := l.offers, l.refused, l.stale
 	*l = lister{}

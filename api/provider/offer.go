@@ -26,12 +26,18 @@ var kinds = [session.NumKinds]kind{
 }
 
 // readOffer checks one element of a list and makes an offer of it, with memory of its
-// own. The name is returned also with an error, where there is one.
-func readOffer(k session.Kind, raw json.RawMessage, l session.Limits) (session.Tool, error) {
+// own, and what its provider should know. The name is returned also with an error, where
+// there is one.
+func readOffer(k session.Kind, raw json.RawMessage, l session.Limits) (t session.Tool, warnings []string, err error) {
 	if k == session.KindTool {
-		t, _, err := readTool(raw, l)
-		return t, err
+		return readTool(raw, l)
 	}
+	t, err = readOther(k, raw, l)
+	return t, nil, err
+}
+
+// readOther is readOffer for what is no tool.
+func readOther(k session.Kind, raw json.RawMessage, l session.Limits) (session.Tool, error) {
 	t := session.Tool{Kind: k}
 	if raw[0] != '{' {
 		return t, &toolError{"bad_offer", "an offer must be an object"}

@@ -106,7 +106,8 @@ func readTool(raw json.RawMessage, l session.Limits) (t session.Tool, warnings [
 		raw = cutMember(&t, raw, cut)
 	}
 	t.Definition = raw
-	return t, append(warnings, nameWarnings(t.Name, description)...), nil
+	warnings = append(warnings, nameWarnings(t.Name, description)...)
+	return t, append(warnings, hiddenWarnings(raw)...), nil
 }
 
 // cutMember takes the member that ends at cut[1], and follows what ends at
