@@ -297,7 +297,7 @@ func TestModernRequestsAreChecked(t *testing.T) {
 		{"no capabilities", request("tools/list", "", version("2026-07-28")), []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}, 400, `"code":-32602`},
 		{"no header", request("tools/list", "", good), []string{"Mcp-Method", "tools/list"}, 400, `"code":-32020`},
 		{"another header", request("tools/list", "", good), []string{"Mcp-Protocol-Version", "2025-11-25", "Mcp-Method", "tools/list"}, 400, `"code":-32020`},
-		{"unknown version", request("tools/list", "", version("2099-01-01")+","+caps), []string{"Mcp-Protocol-Version", "2099-01-01", "Mcp-Method", "tools/list"}, 400, `"code":-32022,"message":"revision \"2099-01-01\" is not served here","data":{"requested":"2099-01-01","supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"]}`},
+		{"unknown version", request("tools/list", "", version("2099-01-01")+","+caps), []string{"Mcp-Protocol-Version", "2099-01-01", "Mcp-Method", "tools/list"}, 400, `"code":-32022,"message":"revision \"2099-01-01\" is not served here","data":{"requested":"2099-01-01","supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]}`},
 		{"no method header", request("tools/list", "", good), []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `"code":-32020`},
 		{"another method", request("tools/list", "", good), []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call"}, 400, `"code":-32020`},
 		{"no name header", request("tools/call", `"name":"a",`, good), []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call"}, 400, `"code":-32020`},
@@ -329,7 +329,7 @@ func TestModernResults(t *testing.T) {
 	p := w.provider("b", "p", "")
 	p.register(tool("a"))
 	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"mcpbridge","title":"mcpbridge","version":"test"}}`
-	if a := w.modern("b", "server/discover", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {
+	if a := w.modern("b", "server/discover", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {
 		t.Errorf("discover: %s", a.body)
 	}
 	if a := w.modern("b", "tools/list", "", ""); a.body != `{"jsonrpc":"2.0","id":1,"result":{"tools":[`+tool("a")+`],"ttlMs":1000,"cacheScope":"private","resultType":"complete",`+info+`}}` {

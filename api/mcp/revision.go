@@ -14,8 +14,8 @@ const (
 // legacy are the revisions that open with initialize, newest first.
 var legacy = []string{rev20251125, rev20250618, rev20250326, rev20241105}
 
-// supported are the revisions that server/discover names.
-var supported = []string{rev20260728, rev20251125, rev20250618, rev20250326}
+// supported are the revisions that server/discover and errors name.
+var supported = append([]string{rev20260728}, legacy...)
 
 func isLegacy(revision string) bool { return slices.Contains(legacy, revision) }
 
