@@ -105,6 +105,13 @@ func TestTokensOpenTheirOwnBridgesRoutes(t *testing.T) {
 			t.Errorf("provider, %s: closed with %d, want %d", c.who, code, c.code)
 		}
 	}
+	// Who does not ask for an upgrade is answered as anywhere else.
+	for token, want := range map[string]int{"": 401, "Bearer x": 401, one.client: 404, two.provider: 404} {
+		a := w.do("GET", w.url("/b/"+one.id+"/provider"), "", "Authorization", token)
+		if challenge := a.header.Get("WWW-Authenticate"); a.status != want || (challenge != "") != (want == 401) || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("provider without upgrade, %.12q: %d %q %v", token, a.status, challenge, a.header)
+		}
+	}
 	for _, token := range []string{"", one.client, one.provider} {
 		if a := w.do("GET", w.url("/api/v1/bridges"), "", "Authorization", token); a.status != 401 {
 			t.Errorf("REST with %.12q: %d", token, a.status)

@@ -243,6 +243,10 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.Bridg
 		_, err = s.cfg.Directory.Session(r.Context(), id)
 	}
 	if err != nil {
+		if Fault(err).Close == 0 || r.Header.Get("Upgrade") == "" {
+			s.refuse(w, err)
+			return
+		}
 		s.providers.Refuse(w, r, err)
 		return
 	}

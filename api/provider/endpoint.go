@@ -115,13 +115,9 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 }
 
 // Refuse upgrades a request only to tell the peer why it may not stay: a browser
-// cannot read the status of a refused upgrade.
+// cannot read the status of a refused upgrade. The cause must have a close code.
 func (e *Endpoint) Refuse(w http.ResponseWriter, r *http.Request, cause error) {
 	f := e.cfg.Fault(cause)
-	if f.Close == 0 || r.Header.Get("Upgrade") == "" {
-		http.Error(w, f.Message, f.Status)
-		return
-	}
 	ws, _, err := upgrade(w, r)
 	if err != nil {
 		return
