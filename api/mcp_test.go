@@ -219,6 +219,11 @@ func TestListComesInPages(t *testing.T) {
 			t.Errorf("cursor %s: %s", bad, a.body)
 		}
 	}
+	for _, params := range []string{`{"cursor":null}`, `null`} {
+		if a := w.post("b", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":`+params+`}`); !strings.Contains(a.body, `{"tools":[{`) {
+			t.Errorf("params %s: %.200s", params, a.body)
+		}
+	}
 }
 
 func TestStreamTellsOfChangesOnce(t *testing.T) {

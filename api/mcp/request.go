@@ -236,7 +236,9 @@ func (q *request) readParams(s *wire.Scanner) error {
 		case "arguments":
 			q.arguments = v
 		case "cursor":
-			q.cursor = v
+			if string(v) != "null" { // as some clients write one that they do not have
+				q.cursor = v
+			}
 		case "level":
 			q.level, _ = wire.Text(v)
 		case "requestId":
