@@ -19,6 +19,7 @@ import (
 	"mcpbridge/api/provider"
 	"mcpbridge/api/rest"
 	"mcpbridge/api/seal"
+	"mcpbridge/api/wire"
 	"mcpbridge/session"
 	"mcpbridge/shard"
 	"mcpbridge/store"
@@ -139,7 +140,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if r.ContentLength != 0 {
 		// Also for one that is refused: net/http reads the body before it answers.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		wire.ReadBy(w, time.Now().Add(bodyTimeout))
 	}
 	if !s.guard.check(r) {
 		writeJSON(w, http.StatusForbidden, map[string]string{"error": "the Origin or Host of the request is not allowed"})

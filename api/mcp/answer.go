@@ -85,7 +85,7 @@ func (x *exchange) send(status int, message []byte) {
 	h := x.w.Header()
 	h["Content-Type"] = []string{jsonType}
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.e.limits.WriteTimeout)) // where it cannot be set, nothing can be stuck
+	wire.WriteBy(x.w, time.Now().Add(x.e.limits.WriteTimeout))
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(message) // a client that has gone needs no answer
 }

@@ -134,7 +134,7 @@ func (e *Endpoint) receive(w http.ResponseWriter, r *http.Request, bridge sessio
 		if err == nil {
 			// The server's deadline was for the body. One that stayed would end the
 			// connection, and so cancel the call, in its midst.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // where it cannot be set, none was
+			wire.ReadBy(w, time.Time{})
 		}
 	}
 	if err == nil {

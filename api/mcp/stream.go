@@ -84,7 +84,7 @@ func (s *stream) write(b []byte) {
 	if s.failed {
 		return
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.limit)) // where it cannot be set, nothing can be stuck
+	wire.WriteBy(s.w, time.Now().Add(s.limit))
 	_, err := s.w.Write(b)
 	if err == nil {
 		err = s.control.Flush()
