@@ -16,6 +16,7 @@ type Ask struct {
 
 	reply    func(Reply)
 	answered atomic.Bool
+	call     *Call // whose client was handed it; owned by the turn
 }
 
 // Reply is what an Ask got.
@@ -31,11 +32,13 @@ func NewAsk(method string, params json.RawMessage, reply func(Reply)) *Ask {
 	return &Ask{Method: method, Params: params, reply: reply}
 }
 
-// Answer gives the reply, unless there is one.
-func (a *Ask) Answer(r Reply) {
-	if !a.answered.Swap(true) {
+// Answer gives the reply, unless there is one. It tells whether it did.
+func (a *Ask) Answer(r Reply) bool {
+	first := !a.answered.Swap(true)
+	if first {
 		a.reply(r)
 	}
+	return first
 }
 
 // Answered tells whether there is a reply already.
@@ -52,7 +55,7 @@ func (a *Ask) request() json.RawMessage {
 }
 
 // fail answers for the bridge.
-func (a *Ask) fail(cause error) { a.Answer(Reply{Cause: cause}) }
+func (a *Ask) fail(cause error) bool { return a.Answer(Reply{Cause: cause}) }
 
 // Causes of asks that reach no client.
 var (
@@ -60,7 +63,7 @@ var (
 	ErrNobodyToAsk = errors.New("there is no client to ask")
 	// ErrWhoseAsk: several calls were in flight, and the request does not say for which of them it is.
 	ErrWhoseAsk = errors.New("several calls are in flight, and the request does not say for which it asks")
-	// ErrAskOver: the call has ended.
+	// ErrAskOver: the call has ended, or the provider wants no answer any more.
 	ErrAskOver = errors.New("the call that the request belongs to has ended")
 )
 
@@ -70,13 +73,66 @@ const maxAsks = 16
 // openAsk is an ask that may belong to any of several calls.
 type openAsk struct {
 	ask        *Ask
-	candidates []uint64 // IDs of calls in flight
+	candidates []uint64 // IDs of calls that the provider has not answered
+}
+
+// maxAbandoned bounds the abandoned calls of one instance that are known one by one.
+const maxAbandoned = 64
+
+// abandoned are the calls of an instance that ended without its answer. It need not
+// have heeded that, and may still ask.
+type abandoned struct {
+	calls []abandonedCall // oldest first
+	// forgotten are the principals of calls that were too many to keep. Two are
+	// enough: then any principal has a stranger among them.
+	forgotten []string
+}
+
+type abandonedCall struct {
+	id        uint64
+	principal string
+}
+
+func (b *abandoned) add(c *Call) {
+	if len(b.calls) == maxAbandoned {
+		if p := b.calls[0].principal; len(b.forgotten) < 2 && !slices.Contains(b.forgotten, p) {
+			b.forgotten = append(b.forgotten, p)
+		}
+		b.calls = slices.Delete(b.calls, 0, 1)
+	}
+	b.calls = append(b.calls, abandonedCall{c.id, c.Principal})
+}
+
+// answered drops a call that has been answered after all. False when it is none of
+// them.
+func (b *abandoned) answered(id uint64) bool {
+	at := slices.IndexFunc(b.calls, func(c abandonedCall) bool { return c.id == id })
+	if at >= 0 {
+		b.calls = slices.Delete(b.calls, at, at+1)
+	}
+	return at >= 0
+}
+
+// strange are those of them that are not the principal's own.
+func (b *abandoned) strange(principal string) (list []uint64) {
+	for _, c := range b.calls {
+		if c.principal != principal {
+			list = append(list, c.id)
+		}
+	}
+	return list
+}
+
+// lost tells whether one that is not the principal's own has been forgotten.
+func (b *abandoned) lost(principal string) bool {
+	return slices.ContainsFunc(b.forgotten, func(p string) bool { return p != principal })
 }
 
 // Ask hands a request on to the client of a call of this instance. MCP does not say to
 // which call it belongs, and another's client must never be asked: it can only be one
-// that the provider had been given, so with several it waits until all but one of them
-// have ended.
+// that the provider had been given, so with several it waits until the provider has
+// answered all but one of them. A call that the bridge gave up counts as well, for its
+// provider may still be at work on it, unless the same principal made the other.
 func (i *Instance) Ask(a *Ask) error {
 	err := i.s.do(&hand{i, a})
 	if err != nil {
@@ -89,43 +145,93 @@ func (i *Instance) Ask(a *Ask) error {
 // left alone.
 func (i *Instance) GiveUp(a *Ask) { _ = i.s.do(&giveUp{i, a}) }
 
+// Withdraw ends an ask whose provider wants no answer any more: one that waits, and one
+// that a client was handed, which is told by EventAskOver. One that has a reply is left
+// alone.
+func (i *Instance) Withdraw(a *Ask) {
+	if i.s.do(&withdraw{i, a}) != nil {
+		a.fail(ErrAskOver)
+	}
+}
+
 type hand struct {
 	inst *Instance
 	ask  *Ask
 }
 
-type giveUp hand
+type (
+	giveUp   hand
+	withdraw hand
+)
 
 func (h *hand) apply(s *state) {
 	if s.stopped {
 		h.ask.fail(s.cause)
 		return
 	}
-	var candidates []uint64
-	for _, c := range s.callsOf(h.inst) {
-		if state := c.delivery.Load() & 3; state == writing || state == written {
-			candidates = append(candidates, c.id)
+	i := h.inst
+	var live, strange []uint64
+	for _, c := range s.callsOf(i) {
+		if c.handed() {
+			live = append(live, c.id)
+			strange = append(strange, i.abandoned.strange(c.Principal)...)
 		}
 	}
-	switch {
-	case len(candidates) == 0:
+	if len(live) == 0 {
 		h.ask.fail(ErrNobodyToAsk)
-	case len(candidates) == 1:
-		s.put(s.calls[candidates[0]], h.ask)
-	case len(h.inst.asks) >= maxAsks:
+		return
+	}
+	slices.Sort(strange)
+	o := openAsk{h.ask, append(live, slices.Compact(strange)...)}
+	switch {
+	case s.found(i, o):
+	case len(i.asks) >= maxAsks:
 		h.ask.fail(&LimitError{Limit: "requests of a connection that nobody knows the call of", Max: maxAsks})
 	default:
-		h.inst.asks = append(h.inst.asks, openAsk{h.ask, candidates})
+		i.asks = append(i.asks, o)
 	}
 }
 
-func (g *giveUp) apply(*state) {
-	g.inst.asks = slices.DeleteFunc(g.inst.asks, func(o openAsk) bool {
-		if o.ask == g.ask {
-			o.ask.fail(ErrWhoseAsk)
+// found deals with an ask of which it is known by now whose it is. False when it is not.
+func (s *state) found(i *Instance, o openAsk) bool {
+	var only *Call
+	for _, id := range o.candidates {
+		if c := s.calls[id]; c != nil {
+			only = c
 		}
-		return o.ask == g.ask
-	})
+	}
+	switch {
+	case only == nil: // whoever's it is, nobody waits
+		o.ask.fail(ErrAskOver)
+	case len(o.candidates) > 1 || i.abandoned.lost(only.Principal):
+		return false
+	default:
+		s.put(only, o.ask)
+	}
+	return true
+}
+
+func (g *giveUp) apply(*state) { g.inst.take(g.ask, ErrWhoseAsk) }
+
+func (w *withdraw) apply(s *state) {
+	a := w.ask
+	if w.inst.take(a, ErrAskOver) || !a.fail(ErrAskOver) || a.call == nil {
+		return
+	}
+	if c := a.call; s.calls[c.id] == c && c.task == nil && c.Asks {
+		c.push(Event{Kind: EventAskOver, Ask: a}, s.limits.EventBytes) // a client that is not told will be by the call's end
+	}
+}
+
+// take ends an ask that waits to be known whose it is. False when it does not.
+func (i *Instance) take(a *Ask, cause error) bool {
+	at := slices.IndexFunc(i.asks, func(o openAsk) bool { return o.ask == a })
+	if at < 0 {
+		return false
+	}
+	i.asks = slices.Delete(i.asks, at, at+1)
+	a.fail(cause)
+	return true
 }
 
 // silence ends what an instance that has gone still asks: nobody could be answered.
@@ -138,7 +244,8 @@ func (i *Instance) silence() {
 
 // put asks the client of a call.
 func (s *state) put(c *Call, a *Ask) {
-	c.asks = append(c.asks, a)
+	c.asks = append(slices.DeleteFunc(c.asks, (*Ask).Answered), a)
+	a.call = c
 	switch {
 	case c.task != nil:
 		if err := c.task.put(a); err != nil {
@@ -156,32 +263,38 @@ func (s *state) put(c *Call, a *Ask) {
 
 // unasked ends what a call that has ended still asks, and finds out whose the others
 // of its instance are.
-func (s *state) unasked(c *Call) {
+func (s *state) unasked(c *Call, answered bool) {
 	for _, a := range c.asks {
 		a.fail(ErrAskOver)
 	}
 	c.asks = nil
-	if c.inst == nil || len(c.inst.asks) == 0 {
+	if c.inst == nil {
 		return
 	}
-	var found []openAsk
-	c.inst.asks = slices.DeleteFunc(c.inst.asks, func(o openAsk) bool {
-		at := slices.Index(o.candidates, c.id)
-		if at < 0 {
-			return false
-		}
-		o.candidates = slices.Delete(o.candidates, at, at+1)
-		if len(o.candidates) > 1 {
-			return false
-		}
-		found = append(found, o)
-		return true
-	})
-	for _, o := range found {
-		if c := s.calls[o.candidates[0]]; c != nil {
-			s.put(c, o.ask)
-		} else {
-			o.ask.fail(ErrAskOver)
+	if !answered && c.handed() {
+		c.inst.abandoned.add(c)
+		s.sortAsks(c.inst, 0)
+	} else {
+		s.sortAsks(c.inst, c.id)
+	}
+}
+
+// late takes note of an answer to a call that had ended without it.
+func (s *state) late(i *Instance, id uint64) {
+	if i.abandoned.answered(id) {
+		s.sortAsks(i, id)
+	}
+}
+
+// sortAsks finds out whose the asks of an instance are that wait, once a call has been
+// answered (0 for none: one has been given up).
+func (s *state) sortAsks(i *Instance, answered uint64) {
+	open := i.asks
+	i.asks = nil
+	for _, o := range open {
+		o.candidates = slices.DeleteFunc(o.candidates, func(id uint64) bool { return id == answered })
+		if !s.found(i, o) {
+			i.asks = append(i.asks, o)
 		}
 	}
 }

@@ -3,7 +3,10 @@ package session_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"mcpbridge/session"
 )
@@ -27,7 +30,12 @@ func ask(t *testing.T, i *session.Instance, method string) *question {
 // asking begins a call whose client can be asked, and hands it to the socket.
 func asking(t *testing.T, s *session.Session, out *outbox) (*session.Call, []byte) {
 	t.Helper()
-	c := &session.Call{Tool: "a", Asks: true}
+	return askingAs(t, s, out, "")
+}
+
+func askingAs(t testing.TB, s *session.Session, out *outbox, principal string) (*session.Call, []byte) {
+	t.Helper()
+	c := &session.Call{Tool: "a", Asks: true, Events: true, Principal: principal}
 	if err := s.Begin(c); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +119,179 @@ func TestAnAskThatMayBelongToSeveralWaitsUntilItIsKnown(t *testing.T) {
 	ask(t, i, "elicitation/create").cause(t, session.ErrBusy)
 	i.Detach(epoch)
 	q.cause(t, session.ErrAskOver)
+}
+
+func TestAnAskOfThreeCallsIsKnownOnceTwoAreAnswered(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, out := attach(t, s, "p")
+	register(t, i, tool("a"))
+	_, id1 := asking(t, s, out)
+	_, id2 := asking(t, s, out)
+	third, _ := asking(t, s, out)
+	q := ask(t, i, "elicitation/create")
+	_ = i.Finish(id1, result(`{}`))
+	if len(taken(third)) != 0 {
+		t.Fatal("somebody was asked on a guess")
+	}
+	_ = i.Finish(id2, result(`{}`))
+	if got := taken(third); len(got) != 1 || got[0] != q.Ask {
+		t.Fatalf("once one is left, it was asked %v", got)
+	}
+}
+
+// TestACallThatWasGivenUpMayStillAsk: a server need not heed that a call is cancelled,
+// so that what it asks may be that call's until it has answered it.
+func TestACallThatWasGivenUpMayStillAsk(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, out := attach(t, s, "p")
+	register(t, i, tool("a"))
+	anns, id := askingAs(t, s, out, "ann")
+	bens, _ := askingAs(t, s, out, "ben")
+	q := ask(t, i, "elicitation/create")
+	s.Abandon(anns, session.ErrTimeout)
+	if len(taken(bens)) != 0 || len(q.replies) != 0 {
+		t.Fatalf("ben was asked what may be ann's, or it was answered: %+v", q.replies)
+	}
+	later := ask(t, i, "elicitation/create")
+	_ = i.NotifyOnly(session.Event{Kind: session.EventLog, Level: "info", Value: json.RawMessage(`"ann's"`)})
+	if len(bens.Take()) != 0 || len(later.replies) != 0 {
+		t.Fatal("ben was asked, or told, what may be ann's")
+	}
+	_ = i.Finish(id, result(`{}`)) // at last
+	if got := taken(bens); len(got) != 2 || got[0] != q.Ask || got[1] != later.Ask {
+		t.Fatalf("once ann's call is answered, ben's was asked %v", got)
+	}
+
+	s.Abandon(bens, session.ErrCancelled)
+	anns, _ = askingAs(t, s, out, "ann")
+	open := ask(t, i, "elicitation/create")
+	i.GiveUp(open.Ask)
+	open.cause(t, session.ErrWhoseAsk)
+	open = ask(t, i, "elicitation/create")
+	s.Abandon(anns, session.ErrCancelled)
+	open.cause(t, session.ErrAskOver) // whoever's it is, nobody waits
+	if len(taken(anns))+len(taken(bens)) != 0 {
+		t.Error("somebody was asked after the call's end")
+	}
+}
+
+func TestACallOfTheSamePrincipalThatWasGivenUpHindersNobody(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, out := attach(t, s, "p")
+	register(t, i, tool("a"))
+	for range 100 {
+		c, _ := askingAs(t, s, out, "ann")
+		s.Abandon(c, session.ErrTimeout)
+	}
+	anns, id := askingAs(t, s, out, "ann")
+	q := ask(t, i, "roots/list")
+	if got := taken(anns); len(got) != 1 || got[0] != q.Ask {
+		t.Fatalf("ann's call was asked %v", got)
+	}
+	_ = i.Finish(id, result(`{}`))
+	bens, _ := askingAs(t, s, out, "ben")
+	ask(t, i, "roots/list")
+	if len(taken(bens)) != 0 {
+		t.Error("ben was asked what may be ann's")
+	}
+}
+
+// TestNobodyIsAskedWhatMayBeAnothers: whatever happens, a call is asked only what no
+// call of another principal can have asked, nor any other that was in flight.
+func TestNobodyIsAskedWhatMayBeAnothers(t *testing.T) {
+	type call struct {
+		*session.Call
+		id       []byte
+		over     bool // given up
+		answered bool
+	}
+	type open struct {
+		ask   *session.Ask
+		given []*call // that may have asked
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		s := start(t, &disk{}, session.Limits{})
+		i, out := attach(t, s, "p")
+		register(t, i, tool("a"))
+		var calls []*call
+		var asks []open
+		pick := func() *call {
+			if len(calls) == 0 {
+				r.Skip("there is no call")
+			}
+			return rapid.SampledFrom(calls).Draw(r, "call")
+		}
+		r.Repeat(map[string]func(*rapid.T){
+			"begin": func(r *rapid.T) {
+				c, id := askingAs(t, s, out, rapid.SampledFrom([]string{"ann", "ben"}).Draw(r, "principal"))
+				calls = append(calls, &call{Call: c, id: id})
+			},
+			"ask": func(*rapid.T) {
+				o := open{ask: session.NewAsk("roots/list", nil, func(session.Reply) {})}
+				for _, c := range calls {
+					if !c.answered {
+						o.given = append(o.given, c)
+					}
+				}
+				asks = append(asks, o)
+				_ = i.Ask(o.ask)
+			},
+			"answer": func(*rapid.T) {
+				c := pick()
+				c.answered = true
+				_ = i.Finish(c.id, result(`{}`))
+			},
+			"give up": func(*rapid.T) {
+				if c := pick(); !c.answered && !c.over {
+					c.over = true
+					s.Abandon(c.Call, session.ErrTimeout)
+				}
+			},
+			"": func(r *rapid.T) {
+				for _, c := range calls {
+					for _, a := range taken(c.Call) {
+						at := slices.IndexFunc(asks, func(o open) bool { return o.ask == a })
+						if !slices.Contains(asks[at].given, c) {
+							r.Fatalf("ask %d was put to a call that was not in flight", at)
+						}
+						for _, o := range asks[at].given {
+							if o != c && !o.answered && (o.Principal != c.Principal || !o.over) {
+								r.Fatalf("ask %d was put to %s, and may be of %s", at, c.id, o.id)
+							}
+						}
+					}
+				}
+			},
+		})
+	})
+}
+
+func TestAProviderTakesAnAskBack(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, out := attach(t, s, "p")
+	register(t, i, tool("a"))
+	c, id := asking(t, s, out)
+	q := ask(t, i, "elicitation/create")
+	i.Withdraw(q.Ask)
+	i.Withdraw(q.Ask)
+	e := c.Take()
+	if len(e) != 2 || e[0].Kind != session.EventAsk || e[1].Kind != session.EventAskOver || e[1].Ask != q.Ask || !q.Answered() {
+		t.Fatalf("the call was told %+v", e)
+	}
+	q = ask(t, i, "elicitation/create")
+	q.Answer(session.Reply{Result: json.RawMessage(`{}`)})
+	i.Withdraw(q.Ask)
+	if e := c.Take(); len(e) != 1 {
+		t.Errorf("an ask that was answered is taken back: %+v", e)
+	}
+	asking(t, s, out)
+	q = ask(t, i, "elicitation/create")
+	i.Withdraw(q.Ask)
+	q.cause(t, session.ErrAskOver)
+	_ = i.Finish(id, result(`{}`))
+	if len(c.Take()) != 0 {
+		t.Error("an ask that was taken back has been asked")
+	}
 }
 
 func TestWhoCannotBeAskedIsNot(t *testing.T) {

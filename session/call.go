@@ -72,6 +72,7 @@ const (
 	EventProgress EventKind = iota
 	EventLog
 	EventAsk
+	EventAskOver
 )
 
 // Event is something a provider says about a Call before its outcome. The raw
@@ -84,7 +85,7 @@ type Event struct {
 	Message  json.RawMessage // EventProgress: may be nil
 	Level    string          // EventLog
 	Logger   json.RawMessage // EventLog: may be nil
-	Ask      *Ask            // EventAsk: to be answered
+	Ask      *Ask            // EventAsk: to be answered. EventAskOver: its provider wants no answer any more
 }
 
 func (e *Event) size() int {
@@ -116,6 +117,7 @@ type Input struct {
 // changed after it.
 type Call struct {
 	Kind      Kind            // of what is called
+	Principal string          // who calls; an opaque name
 	Tool      string          // its exposed name
 	Method    string          // the MCP method; empty means tools/call
 	Target    string          // a resource's URI as the provider knows it, where it is not the offer's own name
@@ -192,6 +194,12 @@ func (c *Call) withdraw() bool {
 
 // withdrawn tells whether the call was taken back and has not been delivered again.
 func (c *Call) withdrawn() bool { return c.delivery.Load()&3 == withdrawn }
+
+// handed tells whether a writer has, or had, the call.
+func (c *Call) handed() bool {
+	state := c.delivery.Load() & 3
+	return state == writing || state == written
+}
 
 // size is about what the call costs an outbox, in bytes.
 func (c *Call) size() int {

@@ -24,7 +24,10 @@ type actor struct {
 	instances []*member
 	calls     []*asked
 	tasks     []session.TaskID // of calls that were kept
-	replies   []int            // to asks, by ask
+	asks      []*session.Ask
+	owner     []*member      // of asks
+	replies   []int          // to asks, by ask
+	told      map[int]string // which call was asked, by ask
 	ended     int
 	watch     *session.Watch
 }
@@ -41,7 +44,7 @@ type asked struct {
 
 func TestBegunIsAnsweredAndPending(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := &actor{stats: &session.Stats{}, disk: &disk{manual: true}}
+		a := &actor{stats: &session.Stats{}, disk: &disk{manual: true}, told: map[int]string{}}
 		a.s = session.Start(session.Config{
 			Bridge: "b", Saver: a.disk, Stats: a.stats,
 			Limits: session.Limits{Tasks: 6, Calls: 8, Providers: 3, Instances: 2, Tools: 6, Registrations: 4},
@@ -64,6 +67,8 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 			"forsake":    func(t *rapid.T) { a.pick(t).i.Forsake() },
 			"keep":       a.keep,
 			"ask":        a.ask,
+			"withdraw":   a.withdraw,
+			"take":       a.take,
 			"cancel":     a.cancel,
 			"tick": func(t *rapid.T) {
 				a.s.Tick(epoch.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "minutes")) * time.Minute))
@@ -141,8 +146,9 @@ func (a *actor) unregister(t *rapid.T) {
 
 func (a *actor) begin(t *rapid.T) {
 	c := &session.Call{
-		Tool: rapid.SampledFrom([]string{"a", "b", "c_d", "a-8e35", "z"}).Draw(t, "tool"),
-		Asks: rapid.Bool().Draw(t, "asks"),
+		Tool:      rapid.SampledFrom([]string{"a", "b", "c_d", "a-8e35", "z"}).Draw(t, "tool"),
+		Asks:      rapid.Bool().Draw(t, "asks"),
+		Principal: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "principal"),
 	}
 	if err := a.s.Begin(c); err != nil {
 		t.Fatal(err)
@@ -187,12 +193,44 @@ func (a *actor) ask(t *rapid.T) {
 	n := len(a.replies)
 	a.replies = append(a.replies, 0)
 	ask := session.NewAsk("roots/list", nil, func(session.Reply) { a.replies[n]++ })
+	a.asks = append(a.asks, ask)
+	a.owner = append(a.owner, m)
 	a.durable(func() { _ = m.i.Ask(ask) })
 	if rapid.Bool().Draw(t, "give up") {
 		m.i.GiveUp(ask)
 	}
 	if rapid.Bool().Draw(t, "answer") {
 		ask.Answer(session.Reply{Result: json.RawMessage(`{}`)})
+	}
+}
+
+func (a *actor) withdraw(t *rapid.T) {
+	if len(a.asks) == 0 {
+		t.Skip("nothing was asked")
+	}
+	n := rapid.IntRange(0, len(a.asks)-1).Draw(t, "ask")
+	a.owner[n].i.Withdraw(a.asks[n])
+	if a.replies[n] != 1 {
+		t.Fatalf("withdrawn, ask %d was answered %d times", n, a.replies[n])
+	}
+}
+
+// take reads what a call was told. No ask may be there that another call was told.
+func (a *actor) take(t *rapid.T) {
+	if len(a.calls) == 0 {
+		t.Skip("nothing was asked")
+	}
+	q := rapid.SampledFrom(a.calls).Draw(t, "call")
+	for _, e := range q.c.Take() {
+		n := slices.Index(a.asks, e.Ask)
+		if e.Kind == session.EventAsk {
+			if other, ok := a.told[n]; ok {
+				t.Fatalf("ask %d was put to %s, and to %s", n, other, q.id)
+			}
+			a.told[n] = q.id
+		} else if a.told[n] != q.id || a.replies[n] != 1 {
+			t.Fatalf("%s was told of the end of ask %d", q.id, n)
+		}
 	}
 }
 

@@ -42,13 +42,14 @@ type Instance struct {
 	hello  Hello
 
 	// Owned by the turn.
-	provider *provider
-	tools    map[named]struct{} // what this instance registered
-	calls    int                // asked of it and not ended
-	waiting  int                // registrations not yet durable
-	asks     []openAsk          // oldest first
-	attached time.Time
-	leftAt   time.Time // zero while it is connected
+	provider  *provider
+	tools     map[named]struct{} // what this instance registered
+	calls     int                // asked of it and not ended
+	waiting   int                // registrations not yet durable
+	asks      []openAsk          // oldest first
+	abandoned abandoned
+	attached  time.Time
+	leftAt    time.Time // zero while it is connected
 }
 
 // Session is the session that the instance is attached to.

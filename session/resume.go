@@ -85,6 +85,7 @@ func (s *state) resume(i *Instance) {
 		old.silence()
 	}
 	delete(s.absent, i.absentKey())
+	i.abandoned = old.abandoned
 	for _, c := range s.callsOf(old) {
 		undelivered := c.withdraw() || c.withdrawn()
 		c.inst = i

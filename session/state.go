@@ -32,8 +32,8 @@ func (s *state) end(c *Call, o Outcome) {
 		s.dismiss(c.inst)
 	}
 	s.stats.Ended[o.Reason].Add(1)
-	if len(c.asks) > 0 || c.inst != nil && len(c.inst.asks) > 0 {
-		s.unasked(c)
+	if answered := o.Reason <= ReasonProtocolError; !answered || len(c.asks) > 0 || c.inst != nil && len(c.inst.asks) > 0 {
+		s.unasked(c, answered)
 	}
 	if c.task != nil {
 		s.settle(c.task, o)
@@ -97,6 +97,7 @@ func (f *finish) apply(s *state) {
 	if c == nil || c.inst != f.inst || c.prefix != f.prefix {
 		s.stats.Strays.Add(1)
 		f.result.Release()
+		s.late(f.inst, f.id)
 		return
 	}
 	switch {
@@ -138,13 +139,14 @@ func (n *notify) apply(s *state) {
 	}
 }
 
-// only is the single call that is asked of an instance, or nil.
+// only is the single call that an instance can mean, or nil.
 func (s *state) only(i *Instance) *Call {
-	if i.calls == 1 {
-		for _, c := range s.calls {
-			if c.inst == i {
-				return c
-			}
+	if i.calls != 1 {
+		return nil
+	}
+	for _, c := range s.calls {
+		if c.inst == i && len(i.abandoned.strange(c.Principal)) == 0 && !i.abandoned.lost(c.Principal) {
+			return c
 		}
 	}
 	return nil

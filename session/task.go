@@ -307,7 +307,7 @@ func (s *state) takeAnswers(t *Task, answers map[string]json.RawMessage) (any bo
 // over.
 func (s *state) callAgain(t *Task) {
 	c := &Call{
-		Kind: KindTool, Tool: t.Tool, Arguments: t.Arguments, Deadline: t.Deadline,
+		Kind: KindTool, Principal: t.Principal, Tool: t.Tool, Arguments: t.Arguments, Deadline: t.Deadline,
 		Meta:  CallMeta{ClientName: t.ClientName, ClientVersion: t.ClientVersion, Capabilities: t.Capabilities},
 		Input: Input{Responses: t.responses(), State: t.State},
 		task:  t,
@@ -502,7 +502,7 @@ func (s *state) restoreCall(t *Task, now time.Time) bool {
 		i = &Instance{s: s.s, hello: Hello{Provider: t.Provider, Key: t.Key}, leftAt: now}
 		s.absent[key] = i
 	}
-	c := &Call{Kind: KindTool, Tool: t.Tool, id: id, prefix: prefix, inst: i, task: t, reply: make(chan Outcome, 1)}
+	c := &Call{Kind: KindTool, Principal: t.Principal, Tool: t.Tool, id: id, prefix: prefix, inst: i, task: t, reply: make(chan Outcome, 1)}
 	c.delivery.Store(written)
 	s.calls[id] = c
 	i.calls++

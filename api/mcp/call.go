@@ -132,7 +132,7 @@ func (x *exchange) attempt(s *session.Session, p *pulse, input session.Input) se
 	for {
 		now := time.Now()
 		c := &session.Call{
-			Kind: x.to.kind, Tool: x.to.name, Method: x.to.method, Target: x.to.uri, Extra: x.to.extra,
+			Kind: x.to.kind, Principal: x.principal, Tool: x.to.name, Method: x.to.method, Target: x.to.uri, Extra: x.to.extra,
 			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: x.events, Asks: x.asks(),
 			Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
 		}
