@@ -66,9 +66,9 @@ const legacyHello = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"l
 const modernHello = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"srv","version":"1"}}}`
 
 // mcpServer connects an MCP server. By default it is a legacy one with one tool, "a".
-func (w *world) mcpServer(path string, special answers) *mcpPeer {
+func (w *world) mcpServer(path string, special answers, headers ...string) *mcpPeer {
 	w.t.Helper()
-	p := w.dial(path, "Sec-WebSocket-Protocol", "mcp")
+	p := w.dial(path, append([]string{"Sec-WebSocket-Protocol", "mcp"}, headers...)...)
 	if got := p.ws.Subprotocol(); got != "mcp" {
 		w.t.Fatalf("subprotocol %q, want mcp", got)
 	}
@@ -177,7 +177,7 @@ func TestLegacyServerIsAProvider(t *testing.T) {
 		}
 		for i, want := range []string{
 			`{"jsonrpc":"2.0","id":"bridge-discover-1","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpbridge","version":"test"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"sampling":{},"roots":{}}}}}`,
-			`{"jsonrpc":"2.0","id":"bridge-initialize-2","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}},"clientInfo":{"name":"mcpbridge","version":"test"}}}`,
+			`{"jsonrpc":"2.0","id":"bridge-initialize-2","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}},"clientInfo":{"name":"mcpbridge","version":"test"}}}`,
 			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		} {
 			if i >= len(opening) || opening[i] != want {

@@ -97,6 +97,8 @@ func TestModernClientIsAskedOnlyForWhatItDeclared(t *testing.T) {
 		{`{}`, `{"method":"elicitation/create","params":{}}`, `{"elicitation":{}}`},
 		{`{"elicitation":{}}`, `{"method":"elicitation/create","params":{"mode":"url"}}`, `{"elicitation":{"url":{}}}`},
 		{`{"elicitation":{"url":{}}}`, `{"method":"elicitation/create","params":{"mode":"url"}}`, ""},
+		{`{"elicitation":{"url":{}}}`, `{"method":"elicitation/create","params":{}}`, `{"elicitation":{"form":{}}}`},
+		{`{"elicitation":{"url":{},"form":{}}}`, `{"method":"elicitation/create","params":{"mode":"form"}}`, ""},
 		{`{}`, `{"method":"sampling/createMessage"}`, `{"sampling":{}}`},
 		{`{"sampling":{}}`, `{"method":"sampling/createMessage","params":{"tools":[]}}`, `{"sampling":{"tools":{}}}`},
 		{`{"sampling":{}}`, `{"method":"sampling/createMessage","params":{}}`, ""},

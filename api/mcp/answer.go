@@ -24,8 +24,8 @@ type exchange struct {
 	body      *wire.Buffer
 	kept      bool          // the body's memory is still in use elsewhere
 	to        target        // what is asked of a provider
-	questions []question    // of the provider's, for a modern client, that are not passed on yet
-	expected  []func()      // forget the questions that a legacy client was asked
+	questions []question    // of the provider's: those that a legacy client was asked, or a modern one is to be
+	replied   chan struct{} // ready when a legacy client has answered one; nil until it was asked
 	task      *session.Task // what the call has become; nil while it is a call
 	modern    bool
 	through   bool          // the tool is called through bridge_call_tool: no header has its arguments

@@ -92,11 +92,6 @@ func (x *exchange) invoke(s *session.Session) {
 		x.cancelled, done = x.mcp.track(string(x.q.id))
 		defer done()
 	}
-	defer func() {
-		for _, forget := range x.expected {
-			forget()
-		}
-	}()
 	p := newPulse(x)
 	for round := 0; ; round++ {
 		var o session.Outcome
@@ -157,12 +152,18 @@ var errHeld = errors.New("the call waits for the client's answers")
 // goOn waits for the outcome of a call in flight. One that asks a modern client
 // something is held, and the request answered.
 func (x *exchange) goOn(h *heldCall, p *pulse) session.Outcome {
-	o := x.await(h.session, h.call, p)
-	x.kept = x.kept || !h.call.Settled()
-	if errors.Is(o.Err, errHeld) {
-		x.hold(h)
+	p.restart()
+	for {
+		o := x.await(h.session, h.call, p)
+		x.kept = x.kept || !h.call.Settled()
+		if !errors.Is(o.Err, errHeld) {
+			x.unask(p, (*session.Ask).Answered) // by the call's end
+			return o
+		}
+		if x.hold(h) {
+			return o
+		}
 	}
-	return o
 }
 
 // describe tells the provider of the client.
@@ -282,7 +283,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 	if x.tied {
 		gone = x.r.Context().Done()
 	}
-	p.c, p.deadline = c, time.Now().Add(x.to.timeout)
+	p.c = c
 	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
 	var keep <-chan time.Time
@@ -298,9 +299,12 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			return o
 		case <-c.Signal():
 			p.relay()
-			if len(x.questions) > 0 {
+			if x.modern && len(x.questions) > 0 {
 				return session.Outcome{Err: errHeld}
 			}
+		case <-x.replied:
+			x.unask(p, (*session.Ask).Answered)
+			timer.Reset(p.next(time.Now()))
 		case <-keep:
 			if o, done := x.keep(s, c); done {
 				p.relay()

@@ -143,6 +143,9 @@ func (a *inputRequired) missing(caps json.RawMessage) (map[string]map[string]any
 			return nil, fmt.Errorf("no client can be asked for %s", clip(q.method))
 		}
 		parts, declared := has[name]
+		if _, url := parts["url"]; url && name == "elicitation" && part == "" {
+			part = "form" // no parts at all would mean it
+		}
 		if _, within := parts[part]; declared && (part == "" || within) {
 			continue
 		}
@@ -314,8 +317,8 @@ func (x *exchange) askLegacy(a inputRequired, p *pulse) (again bool, input sessi
 // when the call has been answered, or nobody is there to be.
 func (x *exchange) question(q inputRequest, p *pulse) (result json.RawMessage, ok bool) {
 	answered := make(chan reply, 1)
-	id, done := x.mcp.expect(func(r reply) { answered <- r })
-	defer done()
+	id, forget := x.mcp.expect(func(r reply) { answered <- r })
+	defer forget()
 	p.send(q.message(id))
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()

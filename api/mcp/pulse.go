@@ -47,6 +47,9 @@ func (p *pulse) extend(d time.Duration) {
 	}
 }
 
+// restart gives the call its whole time from now.
+func (p *pulse) restart() { p.deadline = time.Now().Add(p.x.to.timeout) }
+
 func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -72,6 +75,8 @@ func (p *pulse) relay() {
 			}
 		case session.EventAsk:
 			p.x.put(e.Ask, p)
+		case session.EventAskOver:
+			p.x.unask(p, func(a *session.Ask) bool { return a == e.Ask })
 		}
 	}
 }

@@ -167,8 +167,8 @@ func (s *mcpSession) cancel(id string) {
 type reply struct{ result, err json.RawMessage }
 
 // expect notes a request of ours, under an id that the session has not used. take gets
-// the answer; it must not block.
-func (s *mcpSession) expect(take func(reply)) (id string, done func()) {
+// the answer; it must not block. forget tells whether there was none.
+func (s *mcpSession) expect(take func(reply)) (id string, forget func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opened++
@@ -177,10 +177,12 @@ func (s *mcpSession) expect(take func(reply)) (id string, done func()) {
 		s.open = map[string]func(reply){}
 	}
 	s.open[id] = take
-	return id, func() {
+	return id, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		_, open := s.open[id]
 		delete(s.open, id)
+		return open
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 
 // askedCaps are what some client of the bridge may have: the bridge cannot know which
 // when it initializes the server.
-const askedCaps = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
+const askedCaps = `{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}`
 
 const errAskFailed = -32603
 
@@ -51,7 +51,7 @@ func (m *mcpServer) ask(r *rpc, method string) {
 			if f.Code == 0 {
 				f.Code = errAskFailed
 			}
-			message, _ := json.Marshal(f.Message) // a string always encodes
+			message, _ := json.Marshal(method + ": " + f.Message) // a string always encodes
 			m.reply(id, fmt.Sprintf(`"error":{"code":%d,"message":%s}`, f.Code, message))
 		}
 	})
@@ -83,7 +83,7 @@ func (m *mcpServer) forget(r *rpc) error {
 		return nil
 	}
 	if a := m.questions.drop(string(v[0])); a != nil {
-		m.inst.GiveUp(a)
+		m.inst.Withdraw(a)
 	}
 	return nil
 }
