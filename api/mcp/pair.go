@@ -56,7 +56,7 @@ func (e *Endpoint) ServeSSE(w http.ResponseWriter, r *http.Request, bridge sessi
 
 // openPair answers the GET.
 func (e *Endpoint) openPair(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
-	watch, err := e.watch(r, bridge)
+	watch, err := e.watchFor(r, bridge)
 	if err != nil {
 		e.refuse(w, err)
 		return

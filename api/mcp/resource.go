@@ -38,6 +38,9 @@ func (x *exchange) subscribe() {
 	}
 	to.timeout = timeout
 	x.to = to
+	if x.mcp != nil && x.pair == nil {
+		x.e.expectStream(x.r, x.mcp)
+	}
 	x.attempt(s, newPulse(x), session.Input{}).Result.Release()
 	x.result()
 }

@@ -54,8 +54,9 @@ type mcpSession struct {
 	open   map[string]func(reply)   // requests of ours to the client, by raw id
 	subs   map[string]struct{}      // subscribed resources, by exposed URI
 	opened uint64                   // how many of these there were
-	stream chan struct{}            // closed when a newer GET takes over; nil without one
-	tapes  []*tape                  // streams that can be resumed, oldest first
+	stream *getStream               // nil without one
+	away   away
+	tapes  []*tape // streams that can be resumed, oldest first
 	ended  bool
 }
 
@@ -226,36 +227,14 @@ func (s *mcpSession) subscribed(uri string) bool {
 	return ok
 }
 
-// takeStream makes the caller the session's one GET stream. The channel is closed
-// when another takes over, or the session ends. False when it has ended.
-func (s *mcpSession) takeStream() (chan struct{}, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return nil, false
-	}
-	if s.stream != nil {
-		close(s.stream)
-	}
-	s.stream = make(chan struct{})
-	return s.stream, true
-}
-
-func (s *mcpSession) leaveStream(mine chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stream == mine {
-		s.stream = nil
-	}
-}
-
 // end ends the session in this process.
 func (s *mcpSession) end() {
+	defer s.dropWatch(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
 	if s.stream != nil {
-		close(s.stream)
+		close(s.stream.replaced)
 		s.stream = nil
 	}
 	for _, t := range s.tapes {
@@ -271,7 +250,7 @@ func (s *mcpSession) end() {
 func (s *mcpSession) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stream != nil || len(s.calls) > 0 || len(s.open) > 0 || len(s.tapes) > 0
+	return s.stream != nil || s.away.watch != nil || len(s.calls) > 0 || len(s.open) > 0 || len(s.tapes) > 0
 }
 
 // janitorRound is how often sessions that nobody uses are let go from memory;

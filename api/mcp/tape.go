@@ -343,7 +343,7 @@ func (e *Endpoint) replay(w http.ResponseWriter, r *http.Request, s *mcpSession,
 		open(w, e.limits.WriteTimeout).event(message)
 		return
 	}
-	watch, err := e.watch(r, s.Bridge) // it counts as one of the bridge's streams
+	watch, err := e.watchFor(r, s.Bridge) // it counts as one of the bridge's streams
 	if err != nil {
 		e.refuse(w, err)
 		return

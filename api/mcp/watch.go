@@ -31,21 +31,25 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		e.replay(w, r, s, id, after)
 		return
 	}
-	watch, err := e.watch(r, bridge)
+	watch, err := e.watchFor(r, bridge)
 	if err != nil {
 		e.refuse(w, err)
 		return
 	}
-	defer watch.Close()
-	replaced, ok := s.takeStream()
+	mine, before, ok := s.takeStream()
 	if !ok {
+		watch.Close()
 		e.writeError(w, http.StatusNotFound, codeInvalidRequest, sessionGone)
 		return
 	}
-	defer s.leaveStream(replaced)
+	defer s.leaveStream(mine, watch)
 	t, after := e.resumeGet(s, last)
 	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told}
-	in.overdue = in.missed(watch.Catalog()) // before the client hears anything, so that it is told once of what it then does
+	if before != nil {
+		in.handed, in.untold = before.left, s.missed
+	}
+	in.overdue, in.late = s.missed()
+	in.overdue |= in.missed(watch.Catalog()) // before the client hears anything, so that it is told once of what it then does
 	out := open(w, e.limits.WriteTimeout)
 	var to sink = out
 	if t != nil {
@@ -55,7 +59,7 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		c.catchUp()
 		to = c
 	}
-	e.follow(r, to, watch, replaced, in)
+	e.follow(r, to, watch, mine.replaced, in)
 }
 
 // everyKind is the set of all kinds.
@@ -64,9 +68,12 @@ const everyKind session.Kinds = 1<<session.NumKinds - 1
 // interest is what a stream is to be told of.
 type interest struct {
 	kinds   session.Kinds
-	uri     func(exposed string) bool   // of updated resources
-	mark    string                      // the raw member that every notification's params carry, or empty
-	overdue session.Kinds               // what the stream begins with
+	uri     func(exposed string) bool // of updated resources
+	mark    string                    // the raw member that every notification's params carry, or empty
+	overdue session.Kinds             // what the stream begins with
+	late    []string                  // and the resources that were updated
+	handed  <-chan struct{}           // closed when an earlier stream has left what it did not tell; or nil
+	untold  func() (session.Kinds, []string)
 	task    func(session.TaskID) []byte // the message for a task that has changed, or nil; nil without tasks
 	told    *atomic.Uint64              // the revision that the client knows of, kept between its streams; or nil
 }
@@ -117,7 +124,7 @@ func (i *interest) notifications(changed session.Kinds, updated []string) (all [
 // the bridge or the process ends.
 func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replaced <-chan struct{}, in interest) {
 	s.alive() // so that the first bytes go out at once
-	for _, message := range in.notifications(in.overdue, nil) {
+	for _, message := range in.notifications(in.overdue, in.late) {
 		s.event(message)
 	}
 	alive := time.NewTicker(keepAlive)
@@ -131,6 +138,11 @@ func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replace
 		select {
 		case <-grown: // by an earlier carrier that was just being replaced
 			c.catchUp()
+		case <-in.handed:
+			in.handed = nil
+			for _, message := range in.notifications(in.untold()) {
+				s.event(message)
+			}
 		case <-watch.Changed():
 			if in.told != nil {
 				in.told.Store(watch.Catalog().Revision)
@@ -183,7 +195,7 @@ func (x *exchange) listen() {
 	if len(want.TaskIDs) > maxTasks {
 		want.TaskIDs = want.TaskIDs[:maxTasks] // the acknowledgement says which
 	}
-	watch, err := x.e.watch(x.r, x.bridge, want.TaskIDs...)
+	watch, err := x.e.watchFor(x.r, x.bridge, want.TaskIDs...)
 	if err != nil {
 		x.failed(err)
 		return
