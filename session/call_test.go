@@ -96,7 +96,7 @@ func TestCallIDsOfAnotherActivationFindNothing(t *testing.T) {
 }
 
 func TestDeliveredCallEndsWithItsInstanceAndUndeliveredMovesOn(t *testing.T) {
-	s := start(t, &disk{}, session.Limits{})
+	s := start(t, &disk{}, session.Limits{Park: -1})
 	older, outOlder := attach(t, s, "p")
 	newer, outNewer := attach(t, s, "p")
 	register(t, older, tool("a"))

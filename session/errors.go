@@ -67,7 +67,7 @@ type AwayError struct {
 }
 
 func (e *AwayError) Error() string {
-	return fmt.Sprintf("provider %q is not connected since %s; the call was not delivered",
+	return fmt.Sprintf("provider %q is not connected since %s; the call was not delivered: start the provider and call again",
 		string(e.Provider), e.Since.UTC().Format(time.RFC3339))
 }
 

@@ -27,6 +27,7 @@ type Limits struct {
 
 	CallTimeout    time.Duration // deadline of a call that asks for none [60 s]
 	CallTimeoutMax time.Duration // longest deadline that may be asked for [1 h]
+	Park           time.Duration // how long a call waits for its provider to come back, where its client hears no progress; below 0 not at all [25 s]
 	TaskAfter      time.Duration // how long a call lasts before it becomes a task, where its client can have one [10 s]
 	TaskLife       time.Duration // how long a task is kept, from its start [24 h]
 	ResumeGrace    time.Duration // how long calls wait for their provider to resume [10 s]
@@ -57,6 +58,7 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.SchemaDepth, 64)
 	or(&l.CallTimeout, time.Minute)
 	or(&l.CallTimeoutMax, time.Hour)
+	or(&l.Park, 25*time.Second)
 	or(&l.TaskAfter, 10*time.Second)
 	or(&l.TaskLife, 24*time.Hour)
 	or(&l.ResumeGrace, 10*time.Second)

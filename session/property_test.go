@@ -271,7 +271,7 @@ func (a *actor) working(t *rapid.T) (n int) {
 	a.durable(func() {
 		for _, id := range a.tasks {
 			k, err := a.s.Task(id, "x")
-			if err == nil && k.CallID != "" {
+			if err == nil && (k.CallID != "" || k.Status == session.TaskWorking) {
 				n++
 			} else if err != nil && !errors.Is(err, session.ErrUnknownTask) {
 				t.Fatal(err)

@@ -26,6 +26,7 @@ type provider struct {
 	leftAt    time.Time         // zero while an instance is attached
 	tools     map[named]*listed // by its own names
 	instances []*Instance       // newest last
+	lobby     *Instance         // has the calls that wait for one; nil until there are any
 	stored    bool              // the store has a record of it
 }
 
@@ -172,6 +173,7 @@ func (s *state) forget(p *provider) {
 		s.take(l)
 	}
 	delete(s.providers, p.id)
+	s.unpark(p)
 }
 
 // connected tells whether any instance is attached.
@@ -233,6 +235,7 @@ func (a *attach) apply(s *state) {
 	case p.stored && !known:
 		s.commit(0, p)
 	}
+	s.unpark(p)
 	a.reply <- nil
 }
 
@@ -361,6 +364,7 @@ func (r *register) apply(s *state) {
 	if changed != 0 {
 		s.commit(changed, p)
 	}
+	s.unpark(p)
 	answer.Revision = s.revision
 	s.answer(r.inst, r.ack, answer)
 }

@@ -232,7 +232,7 @@ func TestRetentionAfterACrashIsCountedOnce(t *testing.T) {
 }
 
 func TestToolOfAGoneInstanceLeavesWhileOthersStay(t *testing.T) {
-	s := start(t, &disk{}, session.Limits{})
+	s := start(t, &disk{}, session.Limits{Park: -1})
 	one, _ := attach(t, s, "p")
 	two, _ := attach(t, s, "p")
 	register(t, one, tool("a"))

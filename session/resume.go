@@ -45,7 +45,7 @@ func (s *state) leave(i *Instance) {
 	}
 	for _, c := range s.callsOf(i) {
 		switch {
-		case c.withdraw() && !(keep && !s.offered(c)):
+		case c.withdraw():
 			delete(s.calls, c.id)
 			s.dismiss(i)
 			if l := s.names[named{c.Kind, c.Tool}]; l != nil {
@@ -58,12 +58,6 @@ func (s *state) leave(i *Instance) {
 			s.end(c, Outcome{Err: ErrProviderGone, Reason: ReasonProviderGone})
 		}
 	}
-}
-
-// offered tells whether a live instance offers what a call asks for.
-func (s *state) offered(c *Call) bool {
-	l := s.names[named{c.Kind, c.Tool}]
-	return l != nil && l.claimed()
 }
 
 // resume gives a new connection the calls of the one that it resumes: those that were
@@ -87,7 +81,7 @@ func (s *state) resume(i *Instance) {
 	delete(s.absent, i.absentKey())
 	i.abandoned = old.abandoned
 	for _, c := range s.callsOf(old) {
-		undelivered := c.withdraw() || c.withdrawn()
+		undelivered := c.withdraw()
 		c.inst = i
 		old.calls--
 		i.calls++
@@ -111,7 +105,7 @@ func (f *forsake) apply(s *state) {
 
 // unanswered is the end of a call whose instance stays away.
 func (s *state) unanswered(c *Call) Outcome {
-	if c.withdrawn() {
+	if c.withdrawn() || c.inst == nil { // no socket ever had it
 		if l := s.names[named{c.Kind, c.Tool}]; l != nil {
 			return Outcome{Err: &AwayError{l.provider.id, l.awaySince()}, Reason: ReasonAway}
 		}

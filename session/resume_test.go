@@ -42,6 +42,8 @@ func TestCallsOfAnInstanceThatIsNotResumedEndAsUnknown(t *testing.T) {
 	pending(t, given)
 	pending(t, waiting)
 	i.Forsake()
+	pending(t, waiting)
+	s.Unpark(waiting)
 	if o := outcome(t, given); !errors.Is(o.Err, session.ErrProviderGone) {
 		t.Errorf("what was delivered: %v", o.Err)
 	}

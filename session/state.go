@@ -85,7 +85,7 @@ func (s *state) route(c *Call, l *listed) {
 		s.end(c, Outcome{Err: s.fullError(), Reason: ReasonBusy})
 		return
 	}
-	s.end(c, Outcome{Err: &AwayError{l.provider.id, l.awaySince()}, Reason: ReasonAway})
+	s.park(c, l.provider)
 }
 
 func (s *state) fullError() error {
@@ -159,6 +159,8 @@ func (a *abandon) apply(s *state) {
 	}
 	o := Outcome{Err: a.cause, Reason: reasonOf(a.cause)}
 	switch {
+	case c.parked() && o.Reason == ReasonTimeout:
+		o = s.unanswered(c)
 	case c.withdraw() || c.withdrawn():
 		o.Err = fmt.Errorf("%w; it was never delivered", a.cause)
 	case c.inst.leftAt.IsZero(): // otherwise nobody could be told

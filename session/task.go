@@ -208,6 +208,11 @@ func (k *keep) apply(s *state) {
 func (s *state) given(c *Call, t *Task) {
 	c.task = t
 	t.Status, t.Provider, t.Key, t.CallID = TaskWorking, c.inst.provider.id, c.inst.hello.Key, string(c.AppendID(nil))
+	if c.parked() {
+		t.CallID = "" // nobody knows it: another process makes it anew
+		return
+	}
+	t.State = nil
 }
 
 // replyTask answers once the task is durable as it is now.
@@ -308,11 +313,13 @@ func (s *state) takeAnswers(t *Task, answers map[string]json.RawMessage) (any bo
 func (s *state) callAgain(t *Task) {
 	c := &Call{
 		Kind: KindTool, Principal: t.Principal, Tool: t.Tool, Arguments: t.Arguments, Deadline: t.Deadline,
-		Meta:  CallMeta{ClientName: t.ClientName, ClientVersion: t.ClientVersion, Capabilities: t.Capabilities},
-		Input: Input{Responses: t.responses(), State: t.State},
-		task:  t,
+		Meta: CallMeta{ClientName: t.ClientName, ClientVersion: t.ClientVersion, Capabilities: t.Capabilities},
+		task: t,
 	}
-	t.Status, t.Message, t.State, t.CallID = TaskWorking, "", nil, ""
+	if len(t.Inputs) > 0 {
+		c.Input = Input{Responses: t.responses(), State: t.State}
+	}
+	t.Status, t.Message, t.CallID = TaskWorking, "", ""
 	s.s.number(c)
 	(*begin)(c).apply(s)
 	if s.calls[c.id] == c { // otherwise it has ended, and with it the task
@@ -480,6 +487,8 @@ func (s *state) restore(list []Task, now time.Time) {
 		switch {
 		case !now.Before(t.Expires):
 			expired = append(expired, t.ID)
+		case t.Status == TaskWorking && t.CallID == "":
+			s.callAgain(t)
 		case (t.Status == TaskWorking || t.CallID != "") && !s.restoreCall(t, now):
 			s.settle(t, Outcome{Err: errLost, Reason: ReasonProviderGone})
 		}
