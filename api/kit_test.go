@@ -104,6 +104,9 @@ func start(t testing.TB, options ...func(*world)) *world {
 	for _, o := range options {
 		o(w)
 	}
+	if w.limits.Park == 0 {
+		w.limits.Park = -1 // most tests want to be told at once
+	}
 	w.begin()
 	t.Cleanup(w.end)
 	return w

@@ -364,9 +364,9 @@ func (r *register) apply(s *state) {
 	if changed != 0 {
 		s.commit(changed, p)
 	}
-	s.unpark(p)
 	answer.Revision = s.revision
 	s.answer(r.inst, r.ack, answer)
+	s.unpark(p)
 }
 
 // keepOnly takes off what a replacing registration does not name.

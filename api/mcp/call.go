@@ -284,6 +284,10 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 		gone = x.r.Context().Done()
 	}
 	p.c = c
+	p.parkBy = time.Time{}
+	if !c.Meta.Progress { // whoever hears progress is told that it waits
+		p.parkBy = time.Now().Add(x.e.limits.Park)
+	}
 	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
 	var keep <-chan time.Time
@@ -319,6 +323,10 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 				o := s.Abandon(c, session.ErrTimeout)
 				p.relay()
 				return o
+			}
+			if !p.parkBy.IsZero() && !now.Before(p.parkBy) {
+				p.parkBy = time.Time{}
+				s.Unpark(c)
 			}
 			p.beat(now)
 			timer.Reset(p.next(now))

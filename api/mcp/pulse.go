@@ -16,6 +16,7 @@ type pulse struct {
 	x          *exchange
 	c          *session.Call
 	deadline   time.Time // when the call is given up
+	parkBy     time.Time // until when it may wait for its provider to come back; zero for as long as it likes
 	begun      time.Time
 	spoke      time.Time // when anything was last sent
 	progressed time.Time // when progress was last sent
@@ -31,6 +32,9 @@ func newPulse(x *exchange) *pulse {
 // next is how long to wait until something is due.
 func (p *pulse) next(now time.Time) time.Duration {
 	due := p.deadline
+	if !p.parkBy.IsZero() {
+		due = earliest(due, p.parkBy)
+	}
 	if p.c.Events && p.x.events {
 		due = earliest(due, p.spoke.Add(keepAlive))
 		if p.x.q.meta.token != nil {

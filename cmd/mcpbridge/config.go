@@ -56,6 +56,7 @@ type limitFlags struct {
 	SchemaDepth   int           `name:"max-schema-depth" default:"${schemadepth}" placeholder:"N" help:"Nesting of a tool's schemas. Default: ${default}."`
 	CallTimeout   time.Duration `name:"call-timeout" default:"${calltimeout}" placeholder:"DURATION" help:"Deadline of a call that asks for none. Default: ${default}."`
 	CallMax       time.Duration `name:"call-timeout-max" default:"${callmax}" placeholder:"DURATION" help:"Longest deadline that may be asked for. Default: ${default}."`
+	Park          time.Duration `name:"park" default:"${park}" placeholder:"DURATION" help:"How long a call waits for its provider to come back, where its client hears no progress. Default: ${default}."`
 	TaskAfter     time.Duration `name:"task-after" default:"${taskafter}" placeholder:"DURATION" help:"How long a call lasts before it becomes a task, for clients that know tasks. Default: ${default}."`
 	TaskLife      time.Duration `name:"task-life" default:"${tasklife}" placeholder:"DURATION" help:"How long a task is kept, from its start. Default: ${default}."`
 	Resume        time.Duration `name:"resume-grace" default:"${resume}" placeholder:"DURATION" help:"How long calls wait for a provider that lost its connection to resume. Default: ${default}."`
@@ -74,7 +75,7 @@ func defaults() kong.Vars {
 		"calls": count(l.Calls), "tools": count(l.Tools), "providers": count(l.Providers),
 		"instances": count(l.Instances), "streams": count(l.Streams), "registrations": count(l.Registrations),
 		"tasks": count(l.Tasks), "taskbytes": size(l.TaskBytes), "taskafter": duration(l.TaskAfter),
-		"tasklife": duration(l.TaskLife), "resume": duration(l.ResumeGrace),
+		"tasklife": duration(l.TaskLife), "park": duration(l.Park), "resume": duration(l.ResumeGrace),
 		"mailbox": count(l.Mailbox), "messagedepth": count(l.MessageDepth), "schemadepth": count(l.SchemaDepth),
 		"frame": size(l.FrameBytes), "body": size(l.BodyBytes), "tool": size(l.ToolBytes),
 		"catalog": size(l.CatalogBytes), "outbox": size(l.OutboxBytes), "events": size(l.EventBytes),
@@ -88,7 +89,7 @@ func (f *limitFlags) limits() session.Limits {
 	return session.Limits{
 		Mailbox: f.Mailbox, Calls: f.Calls, Providers: f.Providers, Instances: f.Instances,
 		Tools: f.Tools, Streams: f.Streams, Registrations: f.Registrations,
-		Tasks: f.Tasks, TaskBytes: int(f.TaskBytes), TaskAfter: f.TaskAfter, TaskLife: f.TaskLife, ResumeGrace: f.Resume,
+		Tasks: f.Tasks, TaskBytes: int(f.TaskBytes), TaskAfter: f.TaskAfter, TaskLife: f.TaskLife, ResumeGrace: f.Resume, Park: f.Park,
 		FrameBytes: int(f.Frame), BodyBytes: int(f.Body), ToolBytes: int(f.Tool),
 		CatalogBytes: int(f.Catalog), OutboxBytes: int(f.Outbox), EventBytes: int(f.Events),
 		MessageDepth: f.MessageDepth, SchemaDepth: f.SchemaDepth,

@@ -1,0 +1,100 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mcpbridge/session"
+)
+
+const parkFor = 25 * time.Second
+
+// TestCallsWaitForAProviderThatComesBack: 200 calls arrive while it is away for three
+// seconds; all are answered, each was delivered once, and in the order in which they came.
+func TestCallsWaitForAProviderThatComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble, withLimits(session.Limits{Park: parkFor}))
+		p := w.provider("b", "p", "")
+		p.register(tool("a"))
+		_ = p.ws.CloseNow()
+		synctest.Wait()
+		const calls = 200
+		answers := make(chan answer, calls)
+		for n := range calls {
+			go func() { answers <- w.post("b", callBody(fmt.Sprint(n), "a", fmt.Sprintf(`{"n":%d}`, n))) }()
+			synctest.Wait()
+		}
+		time.Sleep(3 * time.Second)
+		p = w.provider("b", "p", "")
+		seen := p.frames()
+		p.send(`{"type":"registerTools","tools":[` + tool("a") + `]}`)
+		for n := range calls {
+			f := <-seen
+			for f.Type != "callTool" {
+				f = <-seen
+			}
+			if want := fmt.Sprintf(`{"n":%d}`, n); string(f.Params) != want {
+				t.Fatalf("delivered %s, want %s", f.Params, want)
+			}
+			p.result(f.CallID, `{"content":[],"n":`+string(f.Params)+`}`)
+		}
+		for range calls {
+			if a := <-answers; strings.Contains(a.body, "isError") || !strings.Contains(a.body, `"n":{"n":`) {
+				t.Errorf("answered %s", a.body)
+			}
+		}
+		synctest.Wait()
+		for len(seen) > 0 {
+			if f := <-seen; f.Type == "callTool" {
+				t.Errorf("delivered once more: %s", f.raw)
+			}
+		}
+		_ = p.ws.CloseNow()
+		w.end()
+	})
+}
+
+func TestACallWhoseProviderStaysAwaySaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble, withLimits(session.Limits{Park: parkFor}))
+		p := w.provider("b", "p", "")
+		p.register(tool("a"))
+		_ = p.ws.CloseNow()
+		synctest.Wait()
+		left := time.Now().UTC().Format(time.RFC3339)
+		want := `provider \"p\" is not connected since ` + left + `; the call was not delivered`
+		begun := time.Now()
+		if a := w.post("b", callBody("1", "a", "{}")); !strings.Contains(a.body, want) || !strings.Contains(a.body, `"isError":true`) || time.Since(begun) != parkFor {
+			t.Errorf("after %v: %s", time.Since(begun), a.body)
+		}
+		begun = time.Now()
+		if a := w.do("POST", w.mcpURL("b")+"?timeout=5", callBody("1", "a", "{}"), "Content-Type", "application/json"); !strings.Contains(a.body, want) || time.Since(begun) != 5*time.Second {
+			t.Errorf("with a deadline of 5 s, after %v: %s", time.Since(begun), a.body)
+		}
+		// Who asked for progress hears that it waits, to its deadline.
+		begun = time.Now()
+		headers := w.initialize("b")
+		e := w.stream("POST", w.mcpURL("b"), progressCall("5", `"t"`), headers...)
+		heard := 0
+		for data := e.want(""); ; data = e.want("") {
+			if strings.Contains(data, `"id":5`) {
+				if !strings.Contains(data, want) || time.Since(begun) != time.Minute {
+					t.Errorf("after %v: %s", time.Since(begun), data)
+				}
+				break
+			}
+			if !strings.Contains(data, "waiting for the provider") {
+				t.Errorf("told %s", data)
+			}
+			heard++
+		}
+		if heard < 5 {
+			t.Errorf("heard %d signs of progress in a minute", heard)
+		}
+		e.close()
+		w.end()
+	})
+}
