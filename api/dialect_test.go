@@ -502,6 +502,36 @@ func TestAnswersUnderOtherIDsAreStrays(t *testing.T) {
 	})
 }
 
+// TestIDsAndTokensComeBackThroughServers holds O1 and O12 for dialect mcp: the server
+// sees the bridge's own IDs and tokens alone, the client its own, in their types.
+func TestIDsAndTokensComeBackThroughServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		s := w.mcpServer(provider, nil)
+		synctest.Wait()
+		for _, id := range []string{`"1"`, `1`, `0`, `-1`, `9007199254740993`, `"` + strings.Repeat("i", 300) + `"`, `""`, `"\u00e9\n"`} {
+			opened := make(chan *events, 1)
+			go func() { opened <- w.stream("POST", w.mcpURL("b"), progressCall(id, id)) }()
+			q := s.next("tools/call")
+			token := q.Params.Meta["progressToken"]
+			if string(q.ID) == id || q.ID[0] != '"' || string(token) == id || token == nil {
+				t.Errorf("%s: the server sees %s", id, q.raw)
+			}
+			s.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + id + `,"progress":9}}`) // nobody's
+			s.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(token) + `,"progress":1,"total":2.50}}`)
+			e := <-opened
+			if got, want := e.want("progress"), `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+id+`,"progress":1,"total":2.50}}`; got != want {
+				t.Errorf("progress %s, want %s", got, want)
+			}
+			s.send(q.reply(done))
+			if got, want := e.want("result"), `{"jsonrpc":"2.0","id":`+id+`,"result":`+done+`}`; got != want {
+				t.Errorf("result %s, want %s", got, want)
+			}
+		}
+		w.end()
+	})
+}
+
 func TestBatchOfAServerIsTakenApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, inBubble)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
@@ -233,5 +234,51 @@ func TestMetaCallHasProgressCancellationAndQuestions(t *testing.T) {
 	}
 	if a := ask(`,"inputResponses":{"who":{"action":"accept"}},"requestState":"` + asked.Result.RequestState + `"`); !strings.Contains(a.body, `"responses":{"who":{"action":"accept"}}`) {
 		t.Errorf("answered with %s", a.body)
+	}
+}
+
+// TestMetaCallBecomesATask: a call through bridge_call_tool is kept as the tool's own
+// would be.
+func TestMetaCallBecomesATask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		p := w.provider("b", "p", "")
+		p.register(taskTool)
+		body, h := taskRequest("tools/call", "bridge_call_tool", `"name":"bridge_call_tool","arguments":{"name":"slow","arguments":{"n":1}}`)
+		call := w.later(func() answer { return w.do("POST", w.mcpURL("b")+"?meta=only", body, h...) })
+		f := p.want("callTool")
+		k := readTask(t, <-call)
+		if k.ResultType != "task" || k.Status != "working" {
+			t.Fatalf("the call became %+v", k)
+		}
+		p.result(f.CallID, done)
+		synctest.Wait()
+		if k := w.getTask("b", k.TaskID); k.Status != "completed" || !strings.Contains(string(k.Result), `"done"`) {
+			t.Errorf("the task is %+v", k)
+		}
+		w.end()
+	})
+}
+
+func TestMetaToolsReachOlderClientsAndRooms(t *testing.T) {
+	w := start(t)
+	p := w.provider("b", "p", "")
+	p.register(tool("a"))
+	p.answers(func(f frame) string { return `{"content":[],"was":"` + f.Name + `"}` })
+	if got := w.names(w.url("/mcp?room=b&meta=1")); !slices.Equal(got, []string{"bridge_call_tool", "bridge_list_tools", "a"}) {
+		t.Errorf("a room lists %v", got)
+	}
+	e, url := w.pair("/b/b/sse?meta=only")
+	w.tell(url, listTools)
+	if list := e.want("bridge_list_tools"); strings.Contains(list, `"name":"a"`) || strings.Contains(list, "outputSchema") {
+		t.Errorf("2024-11-05 is listed %s", list)
+	}
+	w.tell(url, callBody("2", "bridge_call_tool", `{"name":"a"}`))
+	e.want(`"was":"a"`)
+	// In a batch each call is its own.
+	h := w.initializeAs("b", "2025-03-26", "{}")
+	a := w.do("POST", w.mcpURL("b")+"?meta=1", `[`+callBody("1", "bridge_call_tool", `{"name":"a"}`)+`,`+callBody("2", "bridge_call_tool", `{"name":"z"}`)+`]`, h...)
+	if !strings.Contains(a.body, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"was":"a"}}`) || !strings.Contains(a.body, "There is no tool") {
+		t.Errorf("a batch: %s", a.body)
 	}
 }
