@@ -44,14 +44,14 @@ func (a *Ask) Answer(r Reply) bool {
 // Answered tells whether there is a reply already.
 func (a *Ask) Answered() bool { return a.answered.Load() }
 
-// request is the object of method and params.
-func (a *Ask) request() json.RawMessage {
+// Request is the object of method and params. Some clients take none without params.
+func (a *Ask) Request() json.RawMessage {
 	method, _ := json.Marshal(a.Method) // a string always encodes
-	b := append([]byte(`{"method":`), method...)
-	if a.Params != nil {
-		b = append(append(b, `,"params":`...), a.Params...)
+	params := a.Params
+	if params == nil {
+		params = json.RawMessage(`{}`)
 	}
-	return append(b, '}')
+	return slices.Concat(json.RawMessage(`{"method":`), method, json.RawMessage(`,"params":`), params, json.RawMessage(`}`))
 }
 
 // fail answers for the bridge.

@@ -428,7 +428,7 @@ func (t *Task) put(a *Ask) error {
 	if len(t.Inputs) >= maxInputs {
 		return &LimitError{Limit: "inputs of a task", Max: maxInputs}
 	}
-	t.Inputs = append(t.Inputs, TaskInput{Key: t.freshKey(a.Method), Own: a.Method, Request: a.request(), ask: a})
+	t.Inputs = append(t.Inputs, TaskInput{Key: t.freshKey(a.Method), Own: a.Method, Request: a.Request(), ask: a})
 	t.Status = TaskAsking
 	return nil
 }

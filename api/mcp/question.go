@@ -158,12 +158,7 @@ func (x *exchange) hold(h *heldCall) bool {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendText(b, q.key), `:{"method":`...)
-		b = appendText(b, q.ask.Method)
-		if q.ask.Params != nil {
-			b = append(append(b, `,"params":`...), q.ask.Params...)
-		}
-		b = append(b, '}')
+		b = append(append(appendText(b, q.key), ':'), q.ask.Request()...)
 	}
 	b = appendText(append(b, `},"requestState":`...), x.sealState(stateToken{Held: id}))
 	x.typed("input_required", b)
