@@ -28,10 +28,17 @@ func goSDK(revision string) func(testing.TB, string, *sightings) mcpClient {
 				ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 					seen.progress <- report{r.Params.Progress, r.Params.Total, r.Params.Message}
 				},
+				ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Zoë"}}, nil
+				},
+				CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) { //nolint:staticcheck // deprecated, and servers still ask for it
+					return &mcp.CreateMessageResult{Role: "assistant", Content: &mcp.TextContent{Text: "something"}, Model: "m"}, nil //nolint:staticcheck // deprecated, and servers still ask for it
+				},
 			}),
 			transport: &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: watchedHTTP(t, seen)},
 			options:   &mcp.ClientSessionOptions{ProtocolVersion: revision},
 		}
+		c.client.AddRoots(&mcp.Root{URI: "file:///home/zoe"}) //nolint:staticcheck // deprecated, and servers still ask for it
 		t.Cleanup(func() { _ = c.close() })
 		return c
 	}

@@ -30,10 +30,12 @@ func mcpGo(legacy bool) func(testing.TB, string, *sightings) mcpClient {
 		if legacy {
 			options = append(options, transport.WithContinuousListening()) //nolint:staticcheck // deprecated, and used by all who need a stream with sessions
 		}
-		inner, err := client.NewStreamableHttpClient(url, options...)
+		stream, err := transport.NewStreamableHTTP(url, options...)
 		if err != nil {
 			t.Fatal(err)
 		}
+		inner := client.NewClient(stream,
+			client.WithElicitationHandler(zoe{}), client.WithSamplingHandler(zoe{}), client.WithRootsHandler(zoe{}))
 		c := &mcpGoClient{inner, t, legacy, seen}
 		t.Cleanup(func() { _ = c.close() })
 		c.OnNotification(func(n mcp.JSONRPCNotification) {
@@ -50,6 +52,28 @@ func mcpGo(legacy bool) func(testing.TB, string, *sightings) mcpClient {
 		})
 		return c
 	}
+}
+
+// zoe answers a server's questions.
+type zoe struct{}
+
+// Elicit implements [client.ElicitationHandler].
+func (zoe) Elicit(context.Context, mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
+	return &mcp.ElicitationResult{ElicitationResponse: mcp.ElicitationResponse{
+		Action: mcp.ElicitationResponseActionAccept, Content: map[string]any{"name": "Zoë"},
+	}}, nil
+}
+
+// CreateMessage implements [client.SamplingHandler].
+func (zoe) CreateMessage(context.Context, mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+	return &mcp.CreateMessageResult{
+		SamplingMessage: mcp.SamplingMessage{Role: mcp.RoleAssistant, Content: mcp.NewTextContent("something")}, Model: "m",
+	}, nil
+}
+
+// ListRoots implements [client.RootsHandler].
+func (zoe) ListRoots(context.Context, mcp.ListRootsRequest) (*mcp.ListRootsResult, error) {
+	return &mcp.ListRootsResult{Roots: []mcp.Root{{URI: "file:///home/zoe"}}}, nil
 }
 
 func (c *mcpGoClient) connect(ctx context.Context) (identity, error) {

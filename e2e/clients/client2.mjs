@@ -1,17 +1,19 @@
 // @modelcontextprotocol/client 2.x over Streamable HTTP: node client2.mjs URL MODE
 // MODE is legacy or auto.
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
-import { drive, tell, watchedFetch } from './drive.mjs';
+import { answers, capabilities, drive, tell, watchedFetch } from './drive.mjs';
 
 const [url, mode] = process.argv.slice(2);
 const transport = new StreamableHTTPClientTransport(new URL(url), { fetch: watchedFetch });
 const client = new Client(
   { name: 'client2', version: '1' },
   {
+    capabilities,
     versionNegotiation: { mode },
     listChanged: { tools: { autoRefresh: false, onChanged: () => tell({ event: 'changed' }) } },
   },
 );
+for (const [method, answer] of Object.entries(answers)) client.setRequestHandler(method, answer);
 client.onerror = error => tell({ event: 'error', error: String(error) });
 
 await drive({

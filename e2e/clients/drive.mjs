@@ -20,6 +20,15 @@ export async function watchedFetch(url, init = {}) {
   return answer;
 }
 
+// Answers are what every client of these tests answers to a server's questions.
+export const answers = {
+  'elicitation/create': async () => ({ action: 'accept', content: { name: 'Zoë' } }),
+  'sampling/createMessage': async () => ({ role: 'assistant', content: { type: 'text', text: 'something' }, model: 'm' }),
+  'roots/list': async () => ({ roots: [{ uri: 'file:///home/zoe' }] }),
+};
+
+export const capabilities = { elicitation: {}, sampling: {}, roots: {} };
+
 // drive runs commands, each beside the others, with the functions of that name.
 export async function drive(commands) {
   for await (const line of createInterface({ input: process.stdin })) {
