@@ -218,7 +218,11 @@ func (w *withdraw) apply(s *state) {
 	if w.inst.take(a, ErrAskOver) || !a.fail(ErrAskOver) || a.call == nil {
 		return
 	}
-	if c := a.call; s.calls[c.id] == c && c.task == nil && c.Asks {
+	switch c := a.call; {
+	case s.calls[c.id] != c:
+	case c.task != nil:
+		s.unaskTask(c.task, a)
+	case c.Asks:
 		c.push(Event{Kind: EventAskOver, Ask: a}, s.limits.EventBytes) // a client that is not told will be by the call's end
 	}
 }
@@ -248,12 +252,9 @@ func (s *state) put(c *Call, a *Ask) {
 	a.call = c
 	switch {
 	case c.task != nil:
-		if err := c.task.put(a); err != nil {
+		if err := s.askTaskFor(c.task, a); err != nil {
 			a.fail(err)
-			return
 		}
-		c.task.Updated = s.s.cfg.Clock()
-		s.putTask(c.task)
 	case !c.Asks:
 		a.fail(ErrNobodyToAsk)
 	case !c.push(Event{Kind: EventAsk, Ask: a}, s.limits.EventBytes):

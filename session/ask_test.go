@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -303,6 +304,55 @@ func TestWhoCannotBeAskedIsNot(t *testing.T) {
 	ask(t, i, "elicitation/create").cause(t, session.ErrNobodyToAsk)
 	if len(taken(c)) != 0 {
 		t.Error("it was asked")
+	}
+}
+
+// TestWhatATaskIsAskedCounts: its size is bounded with all tasks', and is right again
+// when it ends.
+func TestWhatATaskIsAskedCounts(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{TaskBytes: 8 << 10})
+	i, out := attach(t, s, "p")
+	register(t, i, tool("a"))
+	for range 20 {
+		k, id := kept(t, s, out)
+		q := &question{}
+		q.Ask = session.NewAsk("elicitation/create", make([]byte, 5<<10), func(r session.Reply) { q.replies = append(q.replies, r) })
+		if err := i.Ask(q.Ask); err != nil || len(q.replies) != 0 {
+			t.Fatalf("%v: there was room: %+v", err, q.replies)
+		}
+		more := session.NewAsk("elicitation/create", make([]byte, 5<<10), func(r session.Reply) { q.replies = append(q.replies, r) })
+		if err := i.Ask(more); err != nil {
+			t.Fatal(err)
+		}
+		q.cause(t, session.ErrBusy)
+		_ = i.Finish(id, result(`{}`))
+		if _, err := s.CancelTask(k.ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		s.Tick(epoch.Add(1000 * time.Hour)) // so that it is dropped
+	}
+}
+
+func TestATasksQuestionIsTakenBack(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, out := attach(t, s, "p")
+	register(t, i, tool("a"))
+	k, _ := kept(t, s, out)
+	q := ask(t, i, "elicitation/create")
+	other := ask(t, i, "elicitation/create")
+	i.Withdraw(q.Ask)
+	now := task(t, s, k.ID)
+	if in := now.Pending(); now.Status != session.TaskAsking || len(in) != 1 || in[0].Key != "elicitation/create-2" {
+		t.Errorf("one is left: %+v", now)
+	}
+	i.Withdraw(other.Ask)
+	if now = task(t, s, k.ID); now.Status != session.TaskWorking || len(now.Pending()) != 0 {
+		t.Errorf("none is left: %+v", now)
+	}
+	ask(t, i, "elicitation/create")
+	now = task(t, s, k.ID)
+	if in := now.Pending(); len(in) != 1 || in[0].Key != "elicitation/create-3" {
+		t.Errorf("its key was used before: %+v", now)
 	}
 }
 

@@ -423,14 +423,36 @@ func (t *Task) fail(reason Reason, err error) {
 	}
 }
 
-// put takes a request of a provider whose call is in flight.
-func (t *Task) put(a *Ask) error {
-	if len(t.Inputs) >= maxInputs {
+// askTaskFor takes a request of a provider whose call is in flight.
+func (s *state) askTaskFor(t *Task, a *Ask) error {
+	in := TaskInput{Key: t.freshKey(a.Method), Own: a.Method, Request: a.Request(), ask: a}
+	switch {
+	case len(t.Inputs) >= maxInputs:
 		return &LimitError{Limit: "inputs of a task", Max: maxInputs}
+	case s.tasks.bytes+len(in.Request) > s.limits.TaskBytes:
+		return &LimitError{Limit: "all tasks of a bridge", Max: s.limits.TaskBytes, Unit: "bytes"}
 	}
-	t.Inputs = append(t.Inputs, TaskInput{Key: t.freshKey(a.Method), Own: a.Method, Request: a.Request(), ask: a})
-	t.Status = TaskAsking
+	s.tasks.bytes += len(in.Request)
+	t.Inputs = append(t.Inputs, in)
+	t.Status, t.Updated = TaskAsking, s.s.cfg.Clock()
+	s.putTask(t)
 	return nil
+}
+
+// unaskTask notes that a provider wants no answer to a request any more. Its key stays
+// used.
+func (s *state) unaskTask(t *Task, a *Ask) {
+	for i := range t.Inputs {
+		if in := &t.Inputs[i]; in.ask == a && in.Answer == nil {
+			in.Answer = json.RawMessage("null")
+			s.tasks.bytes += len(in.Answer)
+		}
+	}
+	if len(t.Pending()) == 0 {
+		t.Status = TaskWorking
+	}
+	t.Updated = s.s.cfg.Clock()
+	s.putTask(t)
 }
 
 // maxInputs bounds what one task may ask for, in all its rounds.
