@@ -346,3 +346,34 @@ func TestOnlyRequestsThatMayAskDo(t *testing.T) {
 		w.end()
 	})
 }
+
+// TestQuestionsEndWhenTheProcessIsToEnd: nobody can answer any more, but calls go on.
+func TestQuestionsEndWhenTheProcessIsToEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		s := w.mcpServer(provider, nil)
+		w.listed("b", "tools/list")
+		headers := w.initializeAs("b", "2025-11-25", elicits)
+		q, e, all, _ := w.asksLegacy(s, `1`, headers...)
+		w.server.Drain()
+		for _, id := range []string{"1", "2"} {
+			if m := s.next(""); m.Error == nil || string(m.ID) != id {
+				t.Errorf("the server is answered %s", m.raw)
+			}
+			if data := <-all; !strings.Contains(data, "notifications/cancelled") {
+				t.Errorf("the client is told %s", data)
+			}
+			if id == "1" {
+				s.ask(`2`, "elicitation/create", `{}`)
+				<-all
+			}
+		}
+		s.send(q.reply(done))
+		if data := <-all; !strings.Contains(data, `"id":5,"result":`+done) {
+			t.Errorf("the call ended with %s", data)
+		}
+		e.close()
+		_ = s.ws.CloseNow()
+		w.end()
+	})
+}

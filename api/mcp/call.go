@@ -309,6 +309,12 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 		case <-x.replied:
 			x.unask(p, (*session.Ask).Answered)
 			timer.Reset(p.next(time.Now()))
+		case <-x.deaf():
+			for _, q := range x.questions {
+				q.ask.Answer(session.Reply{Cause: session.ErrShutdown})
+			}
+			x.unask(p, (*session.Ask).Answered)
+			timer.Reset(p.next(time.Now()))
 		case <-keep:
 			if o, done := x.keep(s, c); done {
 				p.relay()

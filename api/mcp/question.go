@@ -102,6 +102,14 @@ func (x *exchange) unask(p *pulse, over func(*session.Ask) bool) {
 
 var errNoResult = fmt.Errorf("%w: it answered without a result", session.ErrNobodyToAsk)
 
+// deaf is closed when the process takes no answers any more; nil while none is awaited.
+func (x *exchange) deaf() <-chan struct{} {
+	if x.modern || len(x.questions) == 0 {
+		return nil
+	}
+	return x.e.quit
+}
+
 // asks tells whether the client may be asked something during a call.
 func (x *exchange) asks() bool {
 	switch x.to.method { // MCP 2026-07-28 patterns/mrtr has no others
