@@ -62,3 +62,77 @@ func TestInstructionsAreBounded(t *testing.T) {
 		t.Errorf("%d characters of instructions", n)
 	}
 }
+
+// TestClientsExtensionsReachProviders: with each call, byte for byte, in both dialects,
+// but for tasks, which are between the client and the bridge.
+func TestClientsExtensionsReachProviders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		s := w.mcpServer(provider, answers{"server/discover": always(strings.Replace(modernHello, `"tools":{"listChanged":true}`, `"tools":{}`, 1))})
+		p := w.provider("b", "p", "")
+		p.register(tool("z"))
+		synctest.Wait()
+		const ui = `"io.example/ui":{"mime":["a/b"],"n":9007199254740993}`
+		for caps, want := range map[string]string{
+			`{ "extensions":{` + ui + `} ,"later":1.0}`:                                                                                "",
+			`{"extensions":[],"elicitation":{},"io.modelcontextprotocol/tasks":{}}`:                                                    "",
+			`{"elicitation":{}, "extensions":{"io.modelcontextprotocol\/tasks":{"x":1}, ` + ui + `}, "later":1.0}`:                     `{"elicitation":{}, "extensions":{` + ui + `}, "later":1.0}`,
+			`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`:                                                                      `{"extensions":{}}`,
+			`{"extensions":{"io.modelcontextprotocol/tasks":{}},"x":2,"extensions":{"io.modelcontextprotocol/tasks":{},"io.x/y":{}} }`: `{"extensions":{},"x":2,"extensions":{"io.x/y":{}} }`,
+		} {
+			if want == "" {
+				want = caps
+			}
+			opened := w.post("b", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+caps+`}}`)
+			session := []string{"Mcp-Session-Id", opened.header.Get("Mcp-Session-Id")}
+			for era, call := range map[string]func(name string) answer{
+				"modern": func(name string) answer {
+					body, h := modernRequest("tools/call", name, `"name":"`+name+`"`)
+					return w.post("b", strings.Replace(body, `clientCapabilities":{}`, `clientCapabilities":`+caps, 1), h...)
+				},
+				"legacy": func(name string) answer { return w.post("b", callBody("1", name, "{}"), session...) },
+			} {
+				c := w.later(func() answer { return call("a") })
+				q := s.next("tools/call")
+				s.send(q.reply(done))
+				<-c
+				if got := string(q.Params.Meta["io.modelcontextprotocol/clientCapabilities"]); got != want {
+					t.Errorf("%s, dialect mcp: %s came as %s", era, caps, got)
+				}
+				c = w.later(func() answer { return call("z") })
+				f := p.want("callTool")
+				p.result(f.CallID, done)
+				<-c
+				if !strings.Contains(f.raw, `"clientCapabilities":`+want) {
+					t.Errorf("%s, bridge.v1: %s came in %s", era, caps, f.raw)
+				}
+			}
+		}
+		w.end()
+	})
+}
+
+// TestWhatIsTheBridgesOwnToDeclare: what a provider declares of tasks, of tokens, and of
+// notifications that it would send to somebody else's client is not declared to that.
+func TestWhatIsTheBridgesOwnToDeclare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		w.mcpServer(provider, answers{"initialize": always(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},` +
+			`"extensions":{"io.modelcontextprotocol/ui":{},"io.modelcontextprotocol/oauth-client-credentials":{},"io.modelcontextprotocol/enterprise-managed-authorization":{},"io.modelcontextprotocol/tasks":{"theirs":1}},` +
+			`"experimental":{"claude/channel":{},"claude/channel/permission":{},"x":{}}},"serverInfo":{"name":"srv","version":"1"}}`)})
+		synctest.Wait()
+		if a := w.modern("b", "server/discover", "", ""); !strings.Contains(a.body, `"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{}},"experimental":{"x":{}}}`) {
+			t.Errorf("discover: %s", a.body)
+		}
+		a := w.post("b", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
+		if !strings.Contains(a.body, `"extensions":{"io.modelcontextprotocol/ui":{}},"experimental":{"x":{}}}`) {
+			t.Errorf("initialize: %s", a.body)
+		}
+		// Some clients write a slash as \/.
+		body, h := taskRequest("tasks/get", "none", `"taskId":"none"`)
+		if a := w.post("b", strings.Replace(body, "protocol/tasks", `protocol\/tasks`, 1), h...); !strings.Contains(a.body, `"code":-32602`) {
+			t.Errorf("tasks/get: %s", a.body)
+		}
+		w.end()
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"mcpbridge/api/wire"
 	"mcpbridge/session"
 )
 
@@ -13,6 +14,19 @@ import (
 // clients that keep it are not misled.
 const ownCapabilities = `"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
 	`"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}`
+
+// unclaimed are the extensions and experimental capabilities of providers that the
+// bridge does not declare.
+var unclaimed = []string{
+	tasksExtension, // the bridge's own: a provider's tasks would be known to it alone
+	// How clients get tokens is settled between them and the bridge.
+	"io.modelcontextprotocol/oauth-client-credentials",
+	"io.modelcontextprotocol/enterprise-managed-authorization",
+	// Events for the model, and prompts for permission sent to whoever the provider
+	// likes: notifications of their own, which no provider sends to somebody else's client.
+	"claude/channel",
+	"claude/channel/permission",
+}
 
 // capabilities is the member of that name: the bridge's own, and the extensions and
 // experimental capabilities that its providers declare. The first provider of a key
@@ -24,8 +38,10 @@ func capabilities(c *session.Catalog, modern bool) []byte {
 		_ = json.Unmarshal(p.About.Extensions, &extensions) // absent, or checked when it came
 		_ = json.Unmarshal(p.About.Experimental, &experimental)
 	}
-	// Tasks are the bridge's own: a provider's would be known to it alone.
-	delete(extensions, tasksExtension)
+	for _, key := range unclaimed {
+		delete(extensions, key)
+		delete(experimental, key)
+	}
 	if modern {
 		extensions[tasksExtension] = json.RawMessage("{}")
 	}
@@ -34,11 +50,54 @@ func capabilities(c *session.Catalog, modern bool) []byte {
 	return append(b, '}')
 }
 
+// forProviders are a client's capabilities, checked, as providers hear of them: without
+// tasks, for one that was told of them might answer with a task of its own, which the
+// client would ask the bridge for.
+func forProviders(caps json.RawMessage) json.RawMessage {
+	if len(caps) <= len(tasksExtension) {
+		return caps
+	}
+	var out []byte
+	done := 0 // bytes of caps that are in out
+	s := wire.Reread(caps)
+	_ = s.Object(func(name []byte) error { // what has been checked has no errors
+		if string(name) != "extensions" || s.Kind() != '{' {
+			_, err := s.Raw()
+			return err
+		}
+		from, kept, found := s.Offset(), map[string]json.RawMessage{}, false
+		err := s.Object(func(name []byte) error {
+			key := string(name)
+			v, err := s.Raw()
+			if key == tasksExtension {
+				found = true
+			} else {
+				kept[key] = v
+			}
+			return err
+		})
+		if found {
+			out = appendObject(append(out, caps[done:from]...), kept)
+			done = s.Offset()
+		}
+		return err
+	})
+	if done == 0 {
+		return caps
+	}
+	return append(out, caps[done:]...)
+}
+
 func appendMembers(b []byte, name string, members map[string]json.RawMessage) []byte {
 	if len(members) == 0 {
 		return b
 	}
-	b = append(append(append(b, `,"`...), name...), `":{`...)
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return appendObject(b, members)
+}
+
+func appendObject(b []byte, members map[string]json.RawMessage) []byte {
+	b = append(b, '{')
 	for i, key := range slices.Sorted(maps.Keys(members)) {
 		if i > 0 {
 			b = append(b, ',')

@@ -173,9 +173,9 @@ func (x *exchange) describe(c *session.Call) {
 	case x.modern:
 		c.Meta.ClientName, c.Meta.ClientVersion = x.q.meta.client.name, x.q.meta.client.version
 		c.Meta.LogLevel, _ = wire.Text(x.q.meta.level)
-		c.Meta.Capabilities = x.q.meta.caps
+		c.Meta.Capabilities = forProviders(x.q.meta.caps)
 	case x.mcp != nil:
-		c.Meta.ClientName, c.Meta.ClientVersion, c.Meta.Capabilities = x.mcp.Name, x.mcp.Release, x.mcp.Caps
+		c.Meta.ClientName, c.Meta.ClientVersion, c.Meta.Capabilities = x.mcp.Name, x.mcp.Release, forProviders(x.mcp.Caps)
 	}
 	if c.Events && !x.modern { // it gets log messages without asking for them
 		c.Meta.LogLevel = wire.LevelName(x.least())

@@ -61,7 +61,7 @@ func readTaskSupport(definition []byte) (t taskSupport) {
 // takesTasks tells whether the request's client knows the extension.
 func (x *exchange) takesTasks() bool {
 	caps := x.q.meta.caps
-	if !x.modern || !bytes.Contains(caps, []byte(tasksExtension)) {
+	if !x.modern || !bytes.Contains(caps, []byte(`"extensions"`)) {
 		return false
 	}
 	var c struct {
