@@ -12,6 +12,7 @@ type Limits struct {
 	Tools         int // tools on a bridge [1,000]
 	Streams       int // MCP streams on a bridge [256]
 	Tasks         int // tasks of a bridge, ended ones too while they are kept [256]
+	MCPSessions   int // MCP sessions in the memory of the process; others come back when used [65,536]
 	Registrations int // registrations of one instance not yet durable [64]
 
 	FrameBytes   int // a provider's message, in bytes [8 MiB]
@@ -46,6 +47,7 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.Tools, 1000)
 	or(&l.Streams, 256)
 	or(&l.Tasks, 256)
+	or(&l.MCPSessions, 1<<16)
 	or(&l.Registrations, 64)
 	or(&l.FrameBytes, 8<<20)
 	or(&l.BodyBytes, 4<<20)

@@ -157,11 +157,8 @@ func (e *Endpoint) watchFor(r *http.Request, bridge session.BridgeID, tasks ...s
 	if _, full := errors.AsType[*session.LimitError](err); !full {
 		return w, err
 	}
-	e.sessions.Range(func(_, v any) bool {
-		if s := v.(*mcpSession); s.Bridge == bridge { //nolint:forcetypeassert // the map holds nothing else
-			s.dropWatch(nil)
-		}
-		return true
-	})
+	for _, s := range e.sessions.of(bridge) {
+		s.dropWatch(nil)
+	}
 	return e.watch(r, bridge, tasks...)
 }

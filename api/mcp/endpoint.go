@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"mcpbridge/api/seal"
@@ -37,11 +36,10 @@ type Endpoint struct {
 	limits   session.Limits
 	identity []byte // `"io.modelcontextprotocol/serverInfo":{…}`
 
-	sessions sync.Map // Mcp-Session-Id → *mcpSession
+	sessions roster
 	pairs    sync.Map // sessionId → *pair
 	shelf    shelf
 	held     held
-	round    atomic.Int64 // of the janitor
 	wg       sync.WaitGroup
 	quit     chan struct{} // closed to end every stream
 	once     sync.Once
@@ -51,6 +49,7 @@ type Endpoint struct {
 func New(cfg Config) *Endpoint {
 	e := &Endpoint{cfg: cfg, limits: cfg.Limits.WithDefaults(), quit: make(chan struct{})}
 	e.identity = []byte(`"io.modelcontextprotocol/serverInfo":` + e.serverInfo())
+	e.sessions.max = e.limits.MCPSessions
 	e.wg.Go(e.janitor)
 	return e
 }

@@ -47,7 +47,6 @@ type mcpSession struct {
 	handle
 	level atomic.Int32  // least log level to send
 	told  atomic.Uint64 // revision of the catalog that its streams have told it of; 0 when not known
-	used  atomic.Int64  // the janitor's round when it was last used
 
 	mu     sync.Mutex
 	calls  map[string]chan struct{} // in flight, by the client's raw id; closed to cancel
@@ -85,20 +84,16 @@ func (e *Endpoint) newSession(bridge session.BridgeID, principal, version string
 		panic("mcp: " + err.Error()) // its raw members come from a checked message
 	}
 	sealed := e.cfg.Box.Seal(handlePurpose, text)
-	e.remember(sealed, s)
+	e.sessions.put(sealed, s)
 	return s, sealed
 }
 
 // session opens a handle for a bridge and a principal; nil when it is not valid
 // there, or was ended.
 func (e *Endpoint) session(ctx context.Context, text string, bridge session.BridgeID, principal string) (*mcpSession, error) {
-	if v, ok := e.sessions.Load(text); ok {
-		s := v.(*mcpSession) //nolint:forcetypeassert // the map holds nothing else
+	if s := e.sessions.get(text); s != nil {
 		if s.Bridge != bridge || s.Principal != principal || s.isEnded() {
 			return nil, nil
-		}
-		if now := e.round.Load(); s.used.Load() != now {
-			s.used.Store(now)
 		}
 		return s, nil
 	}
@@ -118,14 +113,7 @@ func (e *Endpoint) session(ctx context.Context, text string, bridge session.Brid
 		return nil, err
 	}
 	s.level.Store(defaultLevel)
-	return e.remember(text, s), nil
-}
-
-// remember keeps a session in memory; the one that was there first stays.
-func (e *Endpoint) remember(text string, s *mcpSession) *mcpSession {
-	s.used.Store(e.round.Load())
-	v, _ := e.sessions.LoadOrStore(text, s)
-	return v.(*mcpSession) //nolint:forcetypeassert // the map holds nothing else
+	return e.sessions.put(text, s), nil
 }
 
 func (s *mcpSession) isEnded() bool {
@@ -247,10 +235,29 @@ func (s *mcpSession) end() {
 	s.tapes = nil
 }
 
+// busy tells whether the session is in use at the moment.
 func (s *mcpSession) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stream != nil || s.away.watch != nil || len(s.calls) > 0 || len(s.open) > 0 || len(s.tapes) > 0
+	return s.stream != nil || s.away.watch != nil || len(s.calls) > 0 || len(s.open) > 0
+}
+
+// taped tells whether there is something for the client to come back to.
+func (s *mcpSession) taped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tapes) > 0
+}
+
+// forgetTapes gives up what is kept for the client to come back to.
+func (s *mcpSession) forgetTapes() {
+	s.mu.Lock()
+	tapes := s.tapes
+	s.tapes = nil
+	s.mu.Unlock()
+	for _, t := range tapes {
+		t.forget()
+	}
 }
 
 // janitorRound is how often sessions that nobody uses are let go from memory;
@@ -271,14 +278,7 @@ func (e *Endpoint) janitor() {
 			continue
 		case <-t.C:
 		}
-		round := e.round.Add(1)
-		e.sessions.Range(func(k, v any) bool {
-			s := v.(*mcpSession) //nolint:forcetypeassert // the map holds nothing else
-			if s.used.Load()+2 <= round && !s.busy() {
-				e.sessions.CompareAndDelete(k, v)
-			}
-			return true
-		})
+		e.sessions.sweep()
 	}
 }
 

@@ -42,6 +42,7 @@ type limitFlags struct {
 	Providers     int           `name:"max-providers" default:"${providers}" placeholder:"N" help:"Providers known to a bridge. Default: ${default}."`
 	Instances     int           `name:"max-instances" default:"${instances}" placeholder:"N" help:"Connections of one provider. Default: ${default}."`
 	Streams       int           `name:"max-streams" default:"${streams}" placeholder:"N" help:"MCP streams on a bridge. Default: ${default}."`
+	Sessions      int           `name:"max-sessions" default:"${sessions}" placeholder:"N" help:"MCP sessions in memory; others come back when they are used. Default: ${default}."`
 	Registrations int           `name:"max-registrations" default:"${registrations}" placeholder:"N" help:"Registrations of one connection that are not yet durable. Default: ${default}."`
 	Tasks         int           `name:"max-tasks" default:"${tasks}" placeholder:"N" help:"Tasks kept on a bridge. Default: ${default}."`
 	Mailbox       int           `name:"mailbox" default:"${mailbox}" placeholder:"N" help:"Commands that wait for a bridge's turn. Default: ${default}."`
@@ -73,7 +74,7 @@ func defaults() kong.Vars {
 	size := func(n int) string { return byteSize(n).String() }
 	return kong.Vars{
 		"calls": count(l.Calls), "tools": count(l.Tools), "providers": count(l.Providers),
-		"instances": count(l.Instances), "streams": count(l.Streams), "registrations": count(l.Registrations),
+		"instances": count(l.Instances), "streams": count(l.Streams), "sessions": count(l.MCPSessions), "registrations": count(l.Registrations),
 		"tasks": count(l.Tasks), "taskbytes": size(l.TaskBytes), "taskafter": duration(l.TaskAfter),
 		"tasklife": duration(l.TaskLife), "park": duration(l.Park), "resume": duration(l.ResumeGrace),
 		"mailbox": count(l.Mailbox), "messagedepth": count(l.MessageDepth), "schemadepth": count(l.SchemaDepth),
@@ -88,7 +89,7 @@ func defaults() kong.Vars {
 func (f *limitFlags) limits() session.Limits {
 	return session.Limits{
 		Mailbox: f.Mailbox, Calls: f.Calls, Providers: f.Providers, Instances: f.Instances,
-		Tools: f.Tools, Streams: f.Streams, Registrations: f.Registrations,
+		Tools: f.Tools, Streams: f.Streams, MCPSessions: f.Sessions, Registrations: f.Registrations,
 		Tasks: f.Tasks, TaskBytes: int(f.TaskBytes), TaskAfter: f.TaskAfter, TaskLife: f.TaskLife, ResumeGrace: f.Resume, Park: f.Park,
 		FrameBytes: int(f.Frame), BodyBytes: int(f.Body), ToolBytes: int(f.Tool),
 		CatalogBytes: int(f.Catalog), OutboxBytes: int(f.Outbox), EventBytes: int(f.Events),
