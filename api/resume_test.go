@@ -185,6 +185,36 @@ func TestEachMessageIsOnOneStream(t *testing.T) {
 	e.wantEnd()
 }
 
+// TestAnswerIsKeptWhileItIsWritten: a call's stream that is not yet taken by its client
+// is not the first to make room for others of the session.
+func TestAnswerIsKeptWhileItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		p := w.provider("b", "p", "")
+		p.register(tool("a"))
+		headers := w.initialize("b")
+		e, f := w.beginStream(p, "1", headers...)
+		prime := e.wantWhole("")
+		e.wantWhole(`"progress":1}`)
+		long := `{"content":[{"type":"text","text":"` + strings.Repeat("x", 100_000) + `"}]}`
+		p.result(f.CallID, long) // which the client does not read
+		synctest.Wait()
+		for n := range 20 {
+			other, f := w.beginStream(p, fmt.Sprint(n+2), headers...)
+			other.wantWhole("")
+			other.wantWhole(`"progress":1}`)
+			p.result(f.CallID, done)
+			other.wantWhole(`"result":` + done)
+			other.wantEnd()
+		}
+		e.close()
+		e = w.resume(prime.id, headers...)
+		e.wantWhole(`"progress":1}`)
+		e.wantWhole(`"result":` + long)
+		w.end()
+	})
+}
+
 func TestGetStreamIsResumed(t *testing.T) {
 	w := start(t)
 	p := w.provider("b", "p", "")

@@ -193,21 +193,19 @@ func (t *tape) end(by *carrier) {
 	t.mu.Lock()
 	t.complete = true
 	t.wake(by)
-	now := time.Now()
-	t.rested = now
 	t.mu.Unlock()
-	t.e.shelf.put(t, now)
 }
 
-// rest says that nothing writes the tape now, unless another than c carries it.
+// rest says that nothing writes the tape now, so that it may have to make room; unless
+// it is to go on and another than c carries it.
 func (t *tape) rest(c *carrier) {
 	t.mu.Lock()
-	now, mine := time.Now(), t.carrier == c
-	if mine {
+	now, rests := time.Now(), t.complete || t.carrier == c
+	if rests {
 		t.rested = now
 	}
 	t.mu.Unlock()
-	if mine {
+	if rests {
 		t.e.shelf.put(t, now)
 	}
 }
@@ -219,6 +217,7 @@ func (c *carrier) close() {
 	c.t.mu.Unlock()
 	if !complete {
 		c.t.end(c)
+		c.t.rest(c)
 	}
 }
 
@@ -292,6 +291,7 @@ func (c *carrier) answer(message []byte) {
 	c.t.write(message, c)
 	c.t.end(c)
 	c.catchUp()
+	c.t.rest(c) // not before: another call's tape could have taken its room unwritten
 	c.t.e.shelf.tidy(c.t)
 }
 
