@@ -420,7 +420,11 @@ func TestShutdownTellsProvidersToComeBack(t *testing.T) {
 
 func TestSeedProviderBeyondALimitIsClosed(t *testing.T) {
 	w := start(t, withLimits(session.Limits{Instances: 1}))
-	w.dial("/ws/extension?room=b")
+	first := w.dial("/ws/extension?room=b")
+	first.send(`{"type":"registerTools","tools":[` + tool("a") + `]}`)
+	until(t, "the first is there", func() bool { // neither says hello, so that the second could overtake it
+		return strings.Contains(w.post("b", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).body, `"name":"a"`)
+	})
 	p := w.dial("/ws/extension?room=b")
 	if code, reason := p.closed(); code != 4429 || !strings.Contains(reason, "instances of a provider") {
 		t.Errorf("closed with %d %q", code, reason)
