@@ -421,7 +421,7 @@ func TestProvidersOwnErrorsPassWithTheirData(t *testing.T) {
 	p.register(tool("a"))
 	for code, want := range map[int]int{
 		-32602: -32602, -32603: -32603, -32000: -32000, -32019: -32019, 7: 7, -40000: -40000, -31999: -31999,
-		-32601: -32603, -32600: -32603, -32700: -32603, -32020: -32603, -32042: -32603, -32002: -32002, -32768: -32603,
+		-32601: -32603, -32600: -32603, -32700: -32603, -32020: -32603, -32042: -32042, -32002: -32002, -32768: -32603,
 	} {
 		got := make(chan answer, 1)
 		go func() { got <- w.post("b", callBody("1", "a", "{}")) }()
@@ -430,6 +430,16 @@ func TestProvidersOwnErrorsPassWithTheirData(t *testing.T) {
 		a := <-got
 		if wantBody := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,"message":"no \u003cway\u003e","data":{"n":9007199254740993}}}`, want); a.status != 200 || a.body != wantBody {
 			t.Errorf("code %d: %d %s\nwant %s", code, a.status, a.body, wantBody)
+		}
+	}
+	// Clients of 2026-07-28 must not see codes of the earlier revisions.
+	for code, want := range map[int]int{-32042: -32603, -32002: -32602, -32021: -32021} {
+		got := make(chan answer, 1)
+		go func() { got <- w.modern("b", "tools/call", "a", `"name":"a","arguments":{}`) }()
+		f := p.want("callTool")
+		p.send(fmt.Sprintf(`{"type":"toolError","callId":%q,"error":{"code":%d,"message":"no"}}`, f.CallID, code))
+		if a := <-got; !strings.Contains(a.body, fmt.Sprintf(`"error":{"code":%d,"message":"no"}`, want)) {
+			t.Errorf("code %d to a modern client: %s, want %d", code, a.body, want)
 		}
 	}
 	got := make(chan answer, 1)

@@ -368,7 +368,7 @@ func (x *exchange) finish(o session.Outcome) {
 }
 
 // passed is a provider's own error as clients see it: codes that the protocol
-// reserves for itself become -32603, but for the one that a provider which speaks
+// reserves for itself become -32603, but for those that a provider which speaks
 // that protocol has a use for.
 func (x *exchange) passed(e *session.ProtocolError) *rpcError {
 	code, status := e.Code, http.StatusOK
@@ -377,6 +377,7 @@ func (x *exchange) passed(e *session.ProtocolError) *rpcError {
 		code = codeInvalidParams
 	case code == codeMissingCapability && x.modern: // it was told what the client can do
 		status = http.StatusBadRequest
+	case code == codeURLElicitation && !x.modern: // later revisions forbid it
 	case code == codeInvalidParams, code == codeInternal:
 	case code >= -32019 && code <= -32000:
 	case code < -32768 || code > -32000:

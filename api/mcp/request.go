@@ -21,6 +21,7 @@ const (
 	codeVersion           = -32022
 	codeCancelled         = -32800 // as the Language Server Protocol's RequestCancelled
 	codeNoResource        = -32002 // of the revisions up to 2025-11-25
+	codeURLElicitation    = -32042 // of 2025-11-25: its data has the URLs to visit before the request is made again
 )
 
 // request is one decoded message of a client. Raw members are sub-slices of the
