@@ -186,6 +186,34 @@ func TestStreamsTellWhatTheyWereAskedFor(t *testing.T) {
 	legacy.want("notifications/tools/list_changed") // and nothing of the resource
 }
 
+// TestListenersSubscribe: a provider hears which resources clients of 2026-07-28 listen
+// to, and when they no longer do.
+func TestListenersSubscribe(t *testing.T) {
+	w := start(t)
+	p := w.actor("b", "p", everything()...)
+	told := make(chan string, 4)
+	p.answer = func(c *session.Call) (string, error) {
+		told <- c.Method + " " + c.Name()
+		return `{}`, nil
+	}
+	body, h := modernRequest("subscriptions/listen", "", `"notifications":{"resourceSubscriptions":["test://r","test://t/1/x"]}`)
+	s := w.stream("POST", w.mcpURL("b"), body, h...)
+	s.want(`"notifications":{"resourceSubscriptions":["test://r","test://t/1/x"]}`)
+	for _, method := range []string{"subscribe", "unsubscribe"} {
+		for _, uri := range []string{"test://r", "test://t/1/x"} {
+			if got, want := <-told, "resources/"+method+" "+uri; got != want {
+				t.Errorf("the provider was told %q, want %q", got, want)
+			}
+		}
+		s.close()
+	}
+
+	// One that is away holds nobody up.
+	p.i.Detach(time.Now())
+	s = w.stream("POST", w.mcpURL("b"), body, h...)
+	s.want(`"notifications":{"resourceSubscriptions":["test://r","test://t/1/x"]}`)
+}
+
 func TestKindsOutliveTheProcess(t *testing.T) {
 	w := start(t)
 	w.actor("b", "p", everything()...)

@@ -221,6 +221,9 @@ func (x *exchange) listen() {
 		}
 	}
 	x.open()
+	if len(want.ResourceSubscriptions) > 0 {
+		defer x.subscribeAll(watch.Session(), want.ResourceSubscriptions)()
+	}
 	x.sink.event([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + string(honoured) + `,` + mark + `}}`))
 	for _, id := range want.TaskIDs { // as they are: what they were before, the client need not know
 		if message := in.task(id); message != nil {
