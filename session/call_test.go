@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"mcpbridge/session"
 )
@@ -316,6 +317,33 @@ func TestBrokenTurnHarmsItsSessionAlone(t *testing.T) {
 	}
 	if err := s.Begin(&session.Call{Tool: "a"}); !errors.Is(err, session.ErrStopped) {
 		t.Errorf("Begin = %v", err)
+	}
+}
+
+// mine is an outbox that explodes.
+type mine struct{ outbox }
+
+func (*mine) Deliver(session.Delivery, int) bool { panic("boom") }
+
+// TestNobodyWaitsForABrokenTurn: whoever sent the command that broke it is answered.
+func TestNobodyWaitsForABrokenTurn(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, err := s.Attach(session.Hello{Provider: "p", Retain: -1}, &mine{}, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	register(t, i, tool("a"))
+	c := begin(t, s, "a")
+	if o := outcome(t, c); !errors.Is(o.Err, session.ErrBroken) || !s.Ended() {
+		t.Errorf("outcome %+v, ended %t", o, s.Ended())
+	}
+	known := session.Snapshot{Registrations: []session.Registration{{Provider: "p", Retain: time.Hour, LeftAt: epoch, Tools: tools("a")}}}
+	s = session.Start(session.Config{Bridge: "b", Saver: exploding{}}, known, epoch)
+	if _, err := s.Attach(session.Hello{Provider: "p", Retain: -1}, &outbox{}, epoch); !errors.Is(err, session.ErrBroken) {
+		t.Errorf("Attach = %v", err)
+	}
+	if _, err := s.Watch(); !errors.Is(err, session.ErrStopped) {
+		t.Errorf("Watch = %v", err)
 	}
 }
 

@@ -40,6 +40,9 @@ func TestRegistrationIsToldAndListedOnceDurable(t *testing.T) {
 	if told != 0 || listed(s) != "" || !quiet() {
 		t.Fatal("the registration shows before it is durable")
 	}
+	if st, err := s.Status(); err != nil || len(st.Providers) != 1 || len(st.Providers[0].Tools) != 0 {
+		t.Errorf("the status shows %+v, %v", st, err)
+	}
 	s.Saved(1)
 	if told != 1 || listed(s) != "a" || quiet() {
 		t.Errorf("after the first commit: told %d, listed %q", told, listed(s))

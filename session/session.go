@@ -154,7 +154,7 @@ func (s *Session) drain() {
 func (s *Session) turn(c command) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.state.broken(r)
+			s.state.broken(c, r)
 		}
 	}()
 	c.apply(&s.state)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 )
 
@@ -245,12 +244,4 @@ func (s *state) stop(cause error) {
 	}
 	clear(s.watches)
 	s.ledger.fail(cause)
-}
-
-// broken is the end of a session whose turn panicked.
-func (s *state) broken(reason any) {
-	if f := s.s.cfg.Broken; f != nil {
-		f(s.s.cfg.Bridge, reason, debug.Stack())
-	}
-	s.stop(ErrBroken)
 }

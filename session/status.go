@@ -35,10 +35,14 @@ func (s *Session) Status() (Status, error) {
 }
 
 func (c *inspect) apply(s *state) {
-	st := Status{Revision: s.s.Catalog().Revision, Calls: len(s.calls), Streams: len(s.watches)}
+	shown := s.s.Catalog()
+	st := Status{Revision: shown.Revision, Calls: len(s.calls), Streams: len(s.watches)}
 	for _, p := range s.providers {
 		ps := ProviderStatus{ID: p.id, Title: p.title, Version: p.version, Instances: len(p.instances), LeftAt: p.leftAt}
 		for key, l := range p.tools {
+			if shown.Of(key.kind).Find(l.offer.Tool.Exposed) == nil {
+				continue // not durable yet: nobody is listed it
+			}
 			if key.kind != KindTool {
 				ps.Others++
 				continue
