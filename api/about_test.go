@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,9 +59,50 @@ func TestInstructionsAreBounded(t *testing.T) {
 		w.provider("b", name, `,"instructions":"`+strings.Repeat("é", 16<<10)+`"`).register(tool(name))
 	}
 	a := w.modern("b", "server/discover", "", "")
-	if n := strings.Count(a.body, "é"); n < 30<<10 || n > 32<<10 || !strings.Contains(a.body, "are cut here") {
-		t.Errorf("%d characters of instructions", n)
+	var told struct{ Result struct{ Instructions string } }
+	if err := json.Unmarshal([]byte(a.body), &told); err != nil {
+		t.Fatal(err)
 	}
+	text := told.Result.Instructions
+	if len(text) > 64<<10 || len(text) < 64<<10-3 || !strings.HasPrefix(text, "# p\n\né") || !strings.HasSuffix(text, "é\n\n(The instructions were longer and are cut here.)") {
+		t.Errorf("%d bytes of instructions end with %q", len(text), text[max(0, len(text)-60):])
+	}
+}
+
+// TestServersThatSayTooMuchAreCut: an MCP server is taken all the same, cut between
+// characters, and the log says so.
+func TestServersThatSayTooMuchAreCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble)
+		long := strings.Repeat("x", 32<<10)
+		w.mcpServer(provider, answers{"initialize": always(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},` +
+			`"extensions":{"io.example/long":{"x":"` + long + `"}},"experimental":{"x":{}}},` +
+			`"serverInfo":{"name":"srv","title":"A\n\n# B","version":"1"},"instructions":"\u200b` + strings.Repeat("é", 16<<10) + `"}`)})
+		w.mcpServer(provider+"?provider=odd", answers{
+			"initialize": always(`{"protocolVersion":"2025-11-25","capabilities":[],"serverInfo":{"name":"odd","version":"1"},"instructions":["a"]}`),
+			"tools/list": always(`{"tools":[` + tool("odd") + `]}`),
+		})
+		w.provider("b", "p", `,"instructions":"a <!-- b -->"`).register(tool("p"))
+		synctest.Wait()
+		a := w.modern("b", "server/discover", "", "")
+		if want := `"experimental":{"x":{}}},"instructions":"# p\n\na \u003c!-- b --\u003e\n\n# A # B\n\n` + "\u200b" + strings.Repeat("é", 16<<10-2) + `","ttlMs"`; !strings.Contains(a.body, want) || strings.Contains(a.body, "io.example/long") {
+			t.Errorf("discover: %.300s ... %s", a.body, a.body[max(0, len(a.body)-300):])
+		}
+		for _, want := range []string{
+			`provider=srv warning="instructions have 32771 bytes; the first 32768 are taken"`,
+			`provider=srv warning="instructions have characters that people do not see (U+200B); models read them"`,
+			`provider=srv warning="capabilities.extensions have 32796 bytes; at most 32768 are taken"`,
+			`provider=p warning="instructions have a comment of HTML, which people do not see; models read it"`,
+		} {
+			if !strings.Contains(w.log.String(), `msg="provider taken with a warning" bridge=b `+want) {
+				t.Errorf("the log does not say %s: %s", want, w.log)
+			}
+		}
+		if got := w.names(w.mcpURL("b")); len(got) != 3 {
+			t.Errorf("listed %v", got)
+		}
+		w.end()
+	})
 }
 
 // TestClientsExtensionsReachProviders: with each call, byte for byte, in both dialects,

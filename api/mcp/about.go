@@ -107,8 +107,12 @@ func appendObject(b []byte, members map[string]json.RawMessage) []byte {
 	return append(b, '}')
 }
 
-// maxInstructions is the longest text that is given to clients, in bytes.
-const maxInstructions = 64 << 10
+// maxInstructions is the longest text that is given to clients, in bytes; one that was
+// longer ends with instructionsCut.
+const (
+	maxInstructions = 64 << 10
+	instructionsCut = "\n\n(The instructions were longer and are cut here.)"
+)
 
 // instructions is a comma and the member of that name, or nil: what the providers say,
 // each under its name where there are several.
@@ -118,7 +122,7 @@ func instructions(c *session.Catalog) []byte {
 		if p.About.Instructions == "" {
 			continue
 		}
-		name := p.Title
+		name := strings.Join(strings.Fields(p.Title), " ") // a heading is one line
 		if name == "" {
 			name = string(p.Provider)
 		}
@@ -132,7 +136,7 @@ func instructions(c *session.Catalog) []byte {
 		return nil
 	}
 	if len(text) > maxInstructions {
-		text = strings.ToValidUTF8(text[:maxInstructions], "") + "\n\n(The instructions were longer and are cut here.)"
+		text = strings.ToValidUTF8(text[:maxInstructions-len(instructionsCut)], "") + instructionsCut
 	}
 	return appendText([]byte(`,"instructions":`), text)
 }

@@ -76,6 +76,9 @@ func (c *bridgeV1) hello(m *message) error {
 	if h.About.Instructions, err = m.text(mInstructions, maxAbout); err != nil {
 		return bad("%v", err)
 	}
+	for _, text := range hiddenWarnings("instructions have", m.members[mInstructions]) {
+		c.e.cfg.Log.Warn("provider taken with a warning", "bridge", c.bridge, "provider", clip(string(h.Provider)), "warning", text)
+	}
 	instance, err := m.text(mInstance, maxText)
 	if err != nil {
 		return bad("%v", err)

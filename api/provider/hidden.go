@@ -14,13 +14,14 @@ import (
 // comment is how one begins in JSON.
 var comment = regexp.MustCompile(`(<|\\u003[cC])!--`)
 
-// hiddenWarnings tells which text of a checked definition people would not see.
-func hiddenWarnings(definition []byte) (warnings []string) {
-	if r, ok := findHidden(definition); ok {
-		warnings = append(warnings, fmt.Sprintf("the definition has characters that people do not see (%U); models read them", r))
+// hiddenWarnings tells which text in checked JSON people would not see; what has it
+// begins the sentence.
+func hiddenWarnings(what string, raw []byte) (warnings []string) {
+	if r, ok := findHidden(raw); ok {
+		warnings = append(warnings, fmt.Sprintf(what+" characters that people do not see (%U); models read them", r))
 	}
-	if comment.Match(definition) {
-		warnings = append(warnings, "the definition has a comment of HTML, which people do not see; models read it")
+	if comment.Match(raw) {
+		warnings = append(warnings, what+" a comment of HTML, which people do not see; models read it")
 	}
 	return warnings
 }

@@ -77,6 +77,7 @@ var legacyVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 type hello struct {
 	name, title, version string
 	about                session.About
+	warnings             []string // of what it says
 	has                  [session.NumKinds]bool
 	changes              [session.NumKinds]bool // it tells of changes
 }
@@ -484,8 +485,8 @@ func readHello(raw json.RawMessage) (*hello, []string) {
 	var result struct {
 		ProtocolVersion   string
 		SupportedVersions []string
-		Instructions      string
-		Capabilities      map[string]json.RawMessage
+		Instructions      json.RawMessage
+		Capabilities      json.RawMessage
 		ServerInfo        info
 		Meta              struct {
 			ServerInfo info `json:"io.modelcontextprotocol/serverInfo"`
@@ -494,17 +495,16 @@ func readHello(raw json.RawMessage) (*hello, []string) {
 	if raw == nil || json.Unmarshal(raw, &result) != nil {
 		return nil, nil
 	}
+	var capabilities map[string]json.RawMessage
+	_ = json.Unmarshal(result.Capabilities, &capabilities) // some write none as []
 	i := result.ServerInfo
 	if i.Name == "" {
 		i = result.Meta.ServerInfo
 	}
 	h := &hello{name: i.Name, title: cut(i.Title, maxText), version: cut(i.Version, maxText)}
-	h.about = session.About{
-		Instructions: cut(result.Instructions, maxAbout),
-		Extensions:   object(result.Capabilities["extensions"]), Experimental: object(result.Capabilities["experimental"]),
-	}
+	h.introduce(result.Instructions, capabilities)
 	for k := range kinds {
-		declared, ok := result.Capabilities[kinds[k].capability]
+		declared, ok := capabilities[kinds[k].capability]
 		h.has[k] = ok || session.Kind(k) == session.KindTool // some have tools and do not declare them
 		var c struct{ ListChanged bool }
 		h.changes[k] = ok && json.Unmarshal(declared, &c) == nil && c.ListChanged
@@ -515,14 +515,32 @@ func readHello(raw json.RawMessage) (*hello, []string) {
 	return h, result.SupportedVersions
 }
 
+// introduce takes what the server says of itself to clients, within bounds.
+func (h *hello) introduce(instructions json.RawMessage, capabilities map[string]json.RawMessage) {
+	text, _ := wire.Text(instructions)
+	if len(text) > maxAbout {
+		h.warnings = append(h.warnings, fmt.Sprintf("instructions have %d bytes; the first %d are taken", len(text), maxAbout))
+	}
+	h.warnings = append(h.warnings, hiddenWarnings("instructions have", instructions)...)
+	h.about.Instructions = cut(text, maxAbout)
+	for name, to := range map[string]*json.RawMessage{"extensions": &h.about.Extensions, "experimental": &h.about.Experimental} {
+		raw := capabilities[name]
+		if len(raw) > maxAbout {
+			h.warnings = append(h.warnings, fmt.Sprintf("capabilities.%s have %d bytes; at most %d are taken", name, len(raw), maxAbout))
+			continue
+		}
+		*to = object(raw)
+	}
+}
+
 func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
-// object is a copy of a raw object, or nil for what is none, is empty or is too long.
+// object is a copy of a raw object, or nil for what is none or is empty.
 func object(raw json.RawMessage) json.RawMessage {
 	var members map[string]json.RawMessage
-	if len(raw) > maxAbout || json.Unmarshal(raw, &members) != nil || len(members) == 0 {
+	if json.Unmarshal(raw, &members) != nil || len(members) == 0 {
 		return nil
 	}
 	return own(raw)
@@ -555,6 +573,9 @@ func (m *mcpServer) ready(h *hello, era uint32) error {
 		}
 	}
 	m.era.Store(era)
+	for _, text := range h.warnings { // the protocol has no way to tell the server
+		m.e.cfg.Log.Warn("provider taken with a warning", "bridge", m.bridge, "provider", clip(string(m.provider())), "warning", text)
+	}
 	m.e.cfg.Log.Debug("MCP server connected", "bridge", m.bridge, "name", m.info.name, "modern", era == eraModern)
 	if era == eraModern {
 		m.subscribe()

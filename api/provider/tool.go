@@ -107,7 +107,7 @@ func readTool(raw json.RawMessage, l session.Limits) (t session.Tool, warnings [
 	}
 	t.Definition = raw
 	warnings = append(warnings, nameWarnings(t.Name, description)...)
-	return t, append(warnings, hiddenWarnings(raw)...), nil
+	return t, append(warnings, hiddenWarnings("the definition has", raw)...), nil
 }
 
 // cutMember takes the member that ends at cut[1], and follows what ends at
