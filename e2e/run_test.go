@@ -130,6 +130,21 @@ func gone(t *testing.T, pids ...int) {
 	}
 }
 
+// parentOf is the process that started another.
+func parentOf(t *testing.T, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	parent, err := strconv.Atoi(fields[1]) // state ppid …
+	if err != nil || parent < 2 {
+		t.Fatalf("%v in %s", err, stat)
+	}
+	return parent
+}
+
 // zombie tells whether a process has ended and waits for its parent to look.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -145,11 +160,19 @@ func TestNothingIsLeftOfARun(t *testing.T) {
 	s := serve(t, "--open")
 	for _, c := range []struct {
 		name string
-		end  func(p *process, server int)
+		end  func(p *process)
 	}{
-		{"kill -9 of run", func(p *process, _ int) { p.kill() }},
-		{"Ctrl-C", func(p *process, _ int) { p.stop() }},
-		{"SIGTERM", func(p *process, _ int) {
+		{"kill -9 of run", func(p *process) { p.kill() }},
+		{"kill -9 of the supervisor", func(p *process) {
+			server, _ := strconv.Atoi(p.find(p.stderr, `server started.* pid=(\d+)`))
+			if err := syscall.Kill(parentOf(t, server), syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+			p.find(p.stderr, `trying again`)
+			p.stop() // what it started anew ends, too
+		}},
+		{"Ctrl-C", func(p *process) { p.stop() }},
+		{"SIGTERM", func(p *process) {
 			p.signal(syscall.SIGTERM)
 			if status := p.wait(); status != 0 {
 				t.Errorf("exit status %d after SIGTERM", status)
@@ -172,7 +195,7 @@ func TestNothingIsLeftOfARun(t *testing.T) {
 				if len(pids) != want {
 					t.Fatalf("%d processes, want %d:\n%s", len(pids), want, p.stderr)
 				}
-				c.end(p, pids[len(pids)-1])
+				c.end(p)
 				gone(t, pids...)
 				s.until(bridge, "the tools to be away", away)
 				if n := len(s.tools(bridge)); n != 4 {

@@ -88,9 +88,24 @@ func (s *server) wait() {
 	s.status = statusOf(s.cmd.ProcessState.Sys().(syscall.WaitStatus))
 	if s.cmd.ProcessState.ExitCode() < 0 && s.group > 0 {
 		_ = syscall.Kill(-s.group, syscall.SIGKILL) // none may be left
+		inherit()
 	}
 	s.life.Close()
 	close(s.ended)
+}
+
+// inherit ends what a supervisor that was killed left to this process.
+func inherit() {
+	for until := time.Now().Add(killGrace); time.Now().Before(until); time.Sleep(killGrace / 100) {
+		pids := adopted()
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids { // its own children are there the next time
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
+	}
 }
 
 // stop ends the server and waits until nothing of it is left.

@@ -85,7 +85,8 @@ const closedGrace = 2 * time.Second
 // Run connects, starts the server and passes messages, again and again, until ctx ends
 // (nil), the bridge refuses ([Refused]), or, with Once, the server has ended ([Exit]).
 // Each connection has a server of its own: a stdio server is initialised once. When Run
-// returns, no process is left.
+// returns, no process is left. This process should have no children but Run's: what a
+// supervisor leaves behind when it is killed becomes one, and is ended.
 func Run(ctx context.Context, cfg Config) error {
 	if _, err := exec.LookPath(cfg.Command[0]); err != nil {
 		return err
@@ -95,6 +96,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	r := &runner{cfg: cfg, target: target, name: filepath.Base(cfg.Command[0])}
+	adopt()
 	for {
 		began := time.Now()
 		err := r.once(ctx)

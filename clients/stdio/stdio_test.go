@@ -108,13 +108,6 @@ func TestLinesThatAreNoMessagesAreShown(t *testing.T) {
 	}
 }
 
-func TestTheServersEnvironmentHasNoCredentials(t *testing.T) {
-	got := environment([]string{"A=1", "MCPBRIDGE_TOKEN=x", "MCPBRIDGE_ADMIN_TOKEN=y", "MCPBRIDGE_URL=z", "TOKEN=1"})
-	if strings.Join(got, " ") != "A=1 MCPBRIDGE_URL=z TOKEN=1" {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestAnswersThatAreTooLongBecomeErrors(t *testing.T) {
 	r := &runner{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 	for message, want := range map[string]string{
