@@ -12,9 +12,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// up passes the server's messages to the bridge, a frame each. It returns nil at the
-// end of the server's output.
-func (r *runner) up(ctx context.Context, ws *websocket.Conn, stdout io.Reader, limit int) error {
+// up passes the server's messages to the bridge, a frame each, and answers those that
+// are too long. It returns nil at the end of the server's output.
+func (r *runner) up(ctx context.Context, ws *websocket.Conn, stdout io.Reader, stdin io.Writer, limit int) error {
 	in := bufio.NewReaderSize(stdout, 64<<10)
 	var line []byte
 	for {
@@ -51,7 +51,10 @@ func (r *runner) up(ctx context.Context, ws *websocket.Conn, stdout io.Reader, l
 		var frame []byte
 		switch {
 		case long != nil:
-			frame = r.tooLong(long, size, limit)
+			var back []byte
+			if frame, back = r.tooLong(long, size, limit); back != nil {
+				go stdin.Write(back) //nolint:errcheck // a server that does not read must not hold up what it says
+			}
 		case len(text) == 0:
 		case !isMessage(text):
 			r.print(" > ", text)
@@ -74,15 +77,24 @@ func isMessage(line []byte) bool {
 	return (line[0] == '{' || line[0] == '[') && utf8.Valid(line) && json.Valid(line)
 }
 
-// tooLong is what the bridge gets instead of a line that it would not take: for an
-// answer an error that names the limit.
-func (r *runner) tooLong(e *envelope, size, limit int) []byte {
+// tooLong is what takes the place of a line that the bridge would not take, an error
+// that names the limit: of an answer it goes on to the bridge, of a request back to the
+// server, as a line.
+func (r *runner) tooLong(e *envelope, size, limit int) (on, back []byte) {
 	r.cfg.Log.Warn("a message of the server is longer than the bridge takes", "bytes", size, "limit", limit)
-	if e.id == nil || e.method {
-		return nil
+	if e.id == nil {
+		return nil, nil
+	}
+	what := "answer"
+	if e.method {
+		what = "request"
 	}
 	b := append([]byte(`{"jsonrpc":"2.0","id":`), e.id...)
-	return fmt.Appendf(b, `,"error":{"code":-32603,"message":"the answer has %d bytes; the bridge takes at most %d"}}`, size, limit)
+	b = fmt.Appendf(b, `,"error":{"code":-32603,"message":"the %s has %d bytes; the bridge takes at most %d"}}`, what, size, limit)
+	if e.method {
+		return nil, append(b, '\n')
+	}
+	return b, nil
 }
 
 // maxID is the longest id that an answer instead is given under, in bytes.

@@ -174,7 +174,7 @@ func (r *runner) once(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { r.show(s.stderr, " | ") })
 	wg.Go(func() {
-		if err := r.up(linked, ws, s.stdout, limit); err != nil {
+		if err := r.up(linked, ws, s.stdout, s.stdin, limit); err != nil {
 			cut(err)
 			return
 		}

@@ -1,8 +1,10 @@
 package stdio
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -108,16 +110,32 @@ func TestLinesThatAreNoMessagesAreShown(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreTooLongBecomeErrors(t *testing.T) {
+func TestMessagesThatAreTooLongBecomeErrors(t *testing.T) {
 	r := &runner{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
-	for message, want := range map[string]string{
-		`{"id":"a","result":{}}`: `{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"the answer has 9 bytes; the bridge takes at most 8"}}`,
-		`{"id":1,"method":"x"}`:  ``, `{"result":1}`: ``,
+	for message, want := range map[string][2]string{
+		`{"id":"a","result":{}}`: {`{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"the answer has 9 bytes; the bridge takes at most 8"}}`, ``},
+		`{"id":1,"method":"x"}`:  {``, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the request has 9 bytes; the bridge takes at most 8"}}` + "\n"},
+		`{"method":"x"}`:         {}, `{"result":1}`: {},
 	} {
 		e := &envelope{}
 		e.feed([]byte(message))
-		if got := string(r.tooLong(e, 9, 8)); got != want {
-			t.Errorf("instead of %s: %s", message, got)
+		if on, back := r.tooLong(e, 9, 8); string(on) != want[0] || string(back) != want[1] {
+			t.Errorf("instead of %s: %q on, %q back", message, on, back)
 		}
+	}
+}
+
+// TestARequestThatIsTooLongIsAnsweredHere: nobody else will.
+func TestARequestThatIsTooLongIsAnsweredHere(t *testing.T) {
+	r := &runner{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+	request := `{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{"x":"` + strings.Repeat("y", 200_000) + `"}}` + "\n"
+	stdin, theirs := io.Pipe()
+	defer stdin.Close()
+	if err := r.up(t.Context(), nil, strings.NewReader(request), theirs, 100_000); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdin).ReadString('\n')
+	if want := `{"jsonrpc":"2.0","id":"q","error":{"code":-32603,"message":"the request has 200079 bytes; the bridge takes at most 100000"}}` + "\n"; err != nil || line != want {
+		t.Errorf("the server reads %q, %v", line, err)
 	}
 }
