@@ -46,7 +46,7 @@ type Program struct {
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the bridge server."`
 	Demo        demoCmd        `cmd:"" help:"Run the demo provider: connect a few example tools to a bridge."`
-	Run         runCmd         `cmd:"" help:"Run a stdio MCP server and connect it to a bridge: mcpbridge run --url URL -- COMMAND."`
+	Run         runCmd         `cmd:"" help:"Offer a stdio MCP server on a bridge: mcpbridge run --url URL -- COMMAND ARGS."`
 	Tools       toolsCmd       `cmd:"" help:"List the tools of a bridge."`
 	Call        callCmd        `cmd:"" help:"Call a tool of a bridge and print its result."`
 	Bridge      bridgeCmd      `cmd:"" help:"Create, list, show and delete bridges."`

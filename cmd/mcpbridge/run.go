@@ -12,13 +12,13 @@ import (
 )
 
 type runCmd struct {
-	URL       string   `name:"url" required:"" placeholder:"URL" help:"The bridge's provider URL."`
+	URL       string   `name:"url" required:"" placeholder:"URL" help:"The bridge's provider URL, as \"mcpbridge bridge create\" prints it: wss://HOST/b/BRIDGE/provider."`
 	Token     string   `placeholder:"TOKEN" help:"The bridge's provider token. Better given as the environment variable: others can see a command's flags."`
-	Provider  string   `placeholder:"NAME" help:"The name under which the tools are kept. Default: the server's own."`
-	Once      bool     `help:"End when the server does, with its exit status, instead of starting it again."`
+	Provider  string   `placeholder:"NAME" help:"The name under which the bridge keeps the tools. Default: what the server calls itself."`
+	Once      bool     `help:"End with the server, with its exit status, instead of starting it again. Lost connections are still made anew, with a new server."`
 	LogLevel  string   `enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error. Default: ${default}."`
 	LogFormat string   `enum:"text,json" default:"text" help:"text or json. Default: ${default}."`
-	Command   []string `arg:"" name:"command" help:"The MCP server and its arguments, behind \"--\"."`
+	Command   []string `arg:"" name:"command" help:"The MCP server and its arguments, after \"--\"."`
 }
 
 // Validate implements kong's interface.
@@ -31,6 +31,15 @@ func (c *runCmd) Validate() error {
 		return fmt.Errorf("--provider is %q, want at most 128 characters of printable ASCII", c.Provider)
 	}
 	return nil
+}
+
+// Help implements kong's interface.
+func (c *runCmd) Help() string {
+	return `The server's tools, prompts and resources can be used at the bridge's MCP URL for as long as this runs. It starts the server again when it ends, and connects again when the connection is lost, each time with a new process: what the server kept in memory is gone then. What the server prints beside the protocol is shown on stderr. Ctrl-C ends the server and everything that it started.
+
+Example:
+
+  MCPBRIDGE_TOKEN=… mcpbridge run --url wss://bridge.example.com/b/BRIDGE/provider -- npx -y @modelcontextprotocol/server-everything stdio`
 }
 
 // Run runs the server until ctx ends.
