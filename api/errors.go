@@ -47,6 +47,7 @@ var table = []row{
 	{session.ErrTimeout, wire.Fault{Name: "timeout", Status: 504, ToolError: true}},
 	{session.ErrProviderGone, wire.Fault{Name: "provider_gone", Status: 502, ToolError: true}},
 	{session.ErrBadResult, wire.Fault{Name: "bad_result", Status: 502, Code: -32603}},
+	{session.ErrNoCallToAsk, wire.Fault{Name: "no_call_to_ask", Status: 404, Code: -32601}},
 	{session.ErrNobodyToAsk, wire.Fault{Name: "nobody_to_ask", Status: 404, Code: -32601}},
 	{session.ErrWhoseAsk, wire.Fault{Name: "whose_ask", Status: 409, Code: -32603}},
 	{session.ErrAskOver, wire.Fault{Name: "ask_over", Status: 410, Code: -32603}},

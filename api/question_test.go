@@ -204,6 +204,10 @@ func TestClientsThatCannotBeAskedAreNot(t *testing.T) {
 		if m := s.next(""); m.Error == nil || m.Error.Code != -32601 {
 			t.Errorf("without a call: %s", m.raw)
 		}
+		s.ask(`5`, "roots/list", `{}`) // who is told "none" might never ask again
+		if m := s.next(""); m.Error == nil || !strings.Contains(m.raw, "no call is in flight") {
+			t.Errorf("roots without a call: %s", m.raw)
+		}
 		_ = s.ws.CloseNow()
 		w.end()
 	})

@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 )
@@ -61,6 +62,8 @@ func (a *Ask) fail(cause error) bool { return a.Answer(Reply{Cause: cause}) }
 var (
 	// ErrNobodyToAsk: no call that the request could belong to is in flight, or its client takes none.
 	ErrNobodyToAsk = errors.New("there is no client to ask")
+	// ErrNoCallToAsk is the ErrNobodyToAsk of a request with no call in flight: later there may be one.
+	ErrNoCallToAsk = fmt.Errorf("%w: no call is in flight", ErrNobodyToAsk)
 	// ErrWhoseAsk: several calls were in flight, and the request does not say for which of them it is.
 	ErrWhoseAsk = errors.New("several calls are in flight, and the request does not say for which it asks")
 	// ErrAskOver: the call has ended, or the provider wants no answer any more.
@@ -178,7 +181,7 @@ func (h *hand) apply(s *state) {
 		}
 	}
 	if len(live) == 0 {
-		h.ask.fail(ErrNobodyToAsk)
+		h.ask.fail(ErrNoCallToAsk)
 		return
 	}
 	slices.Sort(strange)

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -44,7 +45,9 @@ func (m *mcpServer) ask(r *rpc, method string) {
 			m.reply(id, `"result":`+string(answer.Result))
 		case answer.Error != nil:
 			m.reply(id, `"error":`+string(answer.Error))
-		case method == "roots/list": // who has none says so
+		case method == "roots/list" && !errors.Is(answer.Cause, session.ErrNoCallToAsk):
+			// Who has none says so. That nobody could be asked is another thing: servers
+			// that ask once they are initialized would keep "none" for good.
 			m.reply(id, `"result":{"roots":[]}`)
 		default:
 			f := m.e.cfg.Fault(answer.Cause)
