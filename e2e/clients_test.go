@@ -55,13 +55,18 @@ type sightings struct {
 	progress chan report
 	changed  chan struct{} // tools/list_changed
 	ended    chan struct{} // its subscription ended
+	told     chan note     // every other notification; see tour_test.go
+	asked    chan note     // requests of the server
 
 	mu        sync.Mutex
 	exchanges []exchange
 }
 
 func newSightings() *sightings {
-	return &sightings{progress: make(chan report, 100), changed: make(chan struct{}, 100), ended: make(chan struct{}, 100)}
+	return &sightings{
+		progress: make(chan report, 100), changed: make(chan struct{}, 100), ended: make(chan struct{}, 100),
+		told: make(chan note, 100), asked: make(chan note, 100),
+	}
 }
 
 func (s *sightings) note(x exchange) {

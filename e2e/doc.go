@@ -6,8 +6,9 @@
 // runs the binary as a child on a loopback port of its own, ends it by its pid,
 // and waits for it.
 //
-// The clients of clients/ run under Node.js; package-lock.json pins them. npm
-// installs them before the tests, or the first test that needs them does.
+// The clients of clients/, and the stdio servers that `mcpbridge run` is tested with,
+// run under Node.js; package-lock.json pins them. npm installs them before the tests,
+// or the first test that needs them does.
 //
 // MCPBRIDGE_E2E_ROUNDS is how often the server is killed while providers
 // register; default 8.

@@ -125,6 +125,10 @@ func (c *scriptClient) listenTo(in io.Reader) {
 			c.seen.progress <- l.report
 		case "request":
 			c.seen.note(exchange{l.Method, l.Session, l.Status})
+		case "told":
+			c.seen.told <- noteOf(c.t, l.Value)
+		case "asked":
+			c.seen.asked <- noteOf(c.t, l.Value)
 		case "error": // what the library tells of its streams
 			c.t.Logf("the library says: %s", l.Error)
 		}
