@@ -20,11 +20,12 @@ var everything = []step{
 	call("get-resource-links", object{"count": 4}),
 	call("get-resource-reference", object{"resourceType": "Text", "resourceId": 3}),
 	named("a blob's reference", call("get-resource-reference", object{"resourceType": "Blob", "resourceId": 4})),
-	call("trigger-long-running-operation", object{"duration": 0.2, "steps": 3}, progressTold, progressTold),
+	// The TypeScript clients drop reports that they read together with the answer.
+	call("trigger-long-running-operation", object{"duration": 0.8, "steps": 4}, progressTold, progressTold),
 	call("gzip-file-as-resource", object{"name": "a.gz", "data": "data:text/plain,hello"}, resourcesTold),
 	read("demo://resource/session/a.gz"),
 	named("gzip inline", call("gzip-file-as-resource", object{"name": "b.gz", "data": "data:text/plain,hi", "outputType": "resource"}, resourcesTold)),
-	named("resources then", list("resources/list")),
+	named("resources then", list("resources/list")), read("demo://resource/session/b.gz"),
 	call("simulate-research-query", object{"topic": "tasks"}),
 
 	call("trigger-elicitation-request", object{}),
@@ -42,6 +43,7 @@ var everything = []step{
 	complete("departments", object{"type": "ref/prompt", "name": "completable-prompt"}, "department", "S", nil),
 	complete("names", object{"type": "ref/prompt", "name": "completable-prompt"}, "name", "", object{"department": "Sales"}),
 	complete("of a template", object{"type": "ref/resource", "uri": "demo://resource/dynamic/text/{resourceId}"}, "resourceId", "7", nil),
+	complete("of another template", object{"type": "ref/resource", "uri": "demo://resource/dynamic/blob/{resourceId}"}, "resourceId", "x", nil),
 
 	read("demo://resource/dynamic/text/1"), read("demo://resource/dynamic/blob/2"),
 	read("demo://resource/static/document/architecture.md"), read("demo://resource/static/document/extension.md"),
@@ -55,6 +57,9 @@ var everything = []step{
 	{"level", "logging/setLevel", object{"level": "debug"}, nil},
 	call("toggle-simulated-logging", object{}, logTold),
 	named("no more logging", call("toggle-simulated-logging", object{})),
+	// Not earlier: for clients of 2026-07-28 the bridge unsubscribes while they go on, and
+	// of a server with two requests in flight nobody knows whose a log message is.
+	{"unsubscribe", "resources/unsubscribe", object{"uri": "demo://resource/dynamic/text/1"}, nil},
 
 	// What fails.
 	call("no-such-tool", object{}),

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -85,6 +86,41 @@ const progressTold, logTold, updateTold, resourcesTold = "notifications/progress
 // difference is one that is meant: where its pattern matches, and why.
 type difference struct{ pattern, why string }
 
+// uses are the lists, and by what the offers in them are used: in a request of the
+// method, the member of the params names the offer's own.
+var uses = map[string]struct{ key, method, member string }{
+	"tools/list":               {"name", "tools/call", "name"},
+	"prompts/list":             {"name", "prompts/get", "name"},
+	"resources/list":           {"uri", "resources/read", "uri"},
+	"resources/templates/list": {"uriTemplate", "completion/complete", "ref"},
+}
+
+// unused are the offers that a tour lists and none of its steps uses.
+func unused(tour map[string]any, steps []step) (all []string) {
+	for _, listing := range steps {
+		use, isList := uses[listing.method]
+		answer, _ := tour[listing.name].(map[string]any)
+		offers, _ := answer["result"].(map[string]any)
+		if isList && len(offers) == 0 {
+			all = append(all, "all of "+listing.name)
+		}
+		for _, offer := range offers {
+			offer, _ := offer.(map[string]any)
+			if isList && !slices.ContainsFunc(steps, func(s step) bool {
+				params, _ := s.params.(object)
+				named := params[use.member]
+				if ref, ok := named.(object); ok {
+					named = ref["uri"]
+				}
+				return s.method == use.method && named == offer[use.key]
+			}) {
+				all = append(all, fmt.Sprintf("%v of %s", offer[use.key], listing.name))
+			}
+		}
+	}
+	return all
+}
+
 // same compares a server used directly with the same server behind mcpbridge, for
 // each client: the command of the server, and what is done with it.
 func same(t *testing.T, prepare func(*testing.T) ([]string, []step), meant []difference) {
@@ -105,6 +141,9 @@ func same(t *testing.T, prepare func(*testing.T) ([]string, []step), meant []dif
 				s.until(bridge, "the server's tools", offers)
 				seen := newSightings()
 				direct := take(t, client(t, seen, command), seen, steps)
+				if left := unused(direct, steps); left != nil {
+					t.Errorf("offered and not used: %q", left)
+				}
 				seen = newSightings()
 				bridged := take(t, client(t, seen, []string{s.mcpURL(bridge)}), seen, steps)
 				for _, d := range differences("", direct, bridged) {

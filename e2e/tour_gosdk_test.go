@@ -159,6 +159,10 @@ func (c *goTourist) do(ctx context.Context, method string, params []byte) (any, 
 		return with(ctx, func(ctx context.Context, p *mcp.SubscribeParams) (any, error) {
 			return struct{}{}, s.Subscribe(ctx, p)
 		}, params)
+	case "resources/unsubscribe":
+		return with(ctx, func(ctx context.Context, p *mcp.UnsubscribeParams) (any, error) {
+			return struct{}{}, s.Unsubscribe(ctx, p)
+		}, params)
 	case "logging/setLevel":
 		return with(ctx, func(ctx context.Context, p *mcp.SetLoggingLevelParams) (any, error) {
 			if s.InitializeResult().ProtocolVersion >= "2026-07-28" {

@@ -46,6 +46,7 @@ const transport = target.length === 1
   ? new StreamableHTTPClientTransport(new URL(target[0]))
   : new StdioClientTransport({ command: target[0], args: target.slice(1), env: process.env, stderr: 'ignore' });
 const modern = () => !one && client.getNegotiatedProtocolVersion() >= '2026-07-28';
+let subscription; // of a revision in which it is a request that stays open
 let level; // of a revision in which each request says it
 
 // whole reads a list to its last page.
@@ -81,9 +82,16 @@ const commands = {
   'prompts/get': params => client.getPrompt(params),
   'resources/read': params => client.readResource(params),
   'completion/complete': params => client.complete(params),
-  'resources/subscribe': params => modern()
-    ? client.listen({ resourceSubscriptions: [params.uri] }).then(() => ({}))
-    : client.subscribeResource(params),
+  'resources/subscribe': async params => {
+    if (!modern()) return client.subscribeResource(params);
+    subscription = await client.listen({ resourceSubscriptions: [params.uri] });
+    return {};
+  },
+  'resources/unsubscribe': async params => {
+    if (!modern()) return client.unsubscribeResource(params);
+    await subscription.close();
+    return {};
+  },
   'logging/setLevel': async params => {
     if (!modern()) return client.setLoggingLevel(params.level);
     level = params.level;
