@@ -52,23 +52,21 @@ func child(modes []string) int {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
-			fmt.Fprintln(os.Stderr, "started", c.Process.Pid)
 		}
 	}
-	if slices.Contains(modes, "orphan") { // its parent goes, it stays
+	fmt.Fprintln(os.Stderr, "started", os.Getpid()) // and ignores what it is to ignore
+	if slices.Contains(modes, "orphan") {           // its parent goes, it stays
 		c := exec.Command(os.Args[0], childMode, "stubborn", "leaf")
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		c.Stderr = os.Stderr
 		if err := c.Start(); err != nil {
 			return 1
 		}
-		fmt.Fprintln(os.Stderr, "started", c.Process.Pid)
 		return 0
 	}
 	if slices.Contains(modes, "leaf") {
 		select {}
 	}
-	fmt.Fprintln(os.Stderr, "started", os.Getpid())
 	end := "\n"
 	if chatty {
 		end = "\r\n"
@@ -116,7 +114,7 @@ func childAnswer(q childRequest, modes []string) (member string, status int) {
 		return `"result":{}`, -1
 	case "tools/list":
 		var tools []string
-		for _, name := range []string{"echo", "long", "exit", "environment"} {
+		for _, name := range []string{"echo", "long", "exit", "mute", "environment"} {
 			tools = append(tools, `{"name":"`+name+`","description":"d","inputSchema":{"type":"object"}}`)
 		}
 		if slices.Contains(modes, "bulky") {
@@ -134,6 +132,9 @@ func childAnswer(q childRequest, modes []string) (member string, status int) {
 			return text(strings.Repeat("y", int(n)))
 		case "exit":
 			return "", int(n)
+		case "mute": // it lives on, and says nothing more
+			_ = os.Stdout.Close()
+			return text("")
 		case "environment":
 			return text(strings.Join(os.Environ(), "\n"))
 		}

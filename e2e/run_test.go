@@ -79,8 +79,8 @@ func TestRunTakesLongLines(t *testing.T) {
 	s := serve(t, "--open")
 	s.runChild("b", nil, "bulky")
 	s.callText("b", "echo", "{}")
-	if n := len(s.tools("b")); n != 25 {
-		t.Errorf("%d tools, want 25", n)
+	if n := len(s.tools("b")); n != 26 {
+		t.Errorf("%d tools, want 26", n)
 	}
 	if text := s.callText("b", "long", `{"n":7000000}`); len(text) != 7_000_000 {
 		t.Errorf("7 MB came as %d bytes", len(text))
@@ -103,10 +103,10 @@ func started(p *process) (pids []int) {
 	return pids
 }
 
-// gone waits until none of the processes is left.
+// gone waits until none of the processes is left, which is promised for 5 s.
 func gone(t *testing.T, pids ...int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -198,44 +198,66 @@ func TestNothingIsLeftOfARun(t *testing.T) {
 				c.end(p)
 				gone(t, pids...)
 				s.until(bridge, "the tools to be away", away)
-				if n := len(s.tools(bridge)); n != 4 {
-					t.Errorf("%d tools are listed, want 4", n)
+				if n := len(s.tools(bridge)); n != 5 {
+					t.Errorf("%d tools are listed, want 5", n)
 				}
 			})
 		}
 	}
 }
 
-// TestRunStartsItsServerAgain: a server that dies comes back, and so do its tools.
+// TestRunStartsItsServerAgain: a server that dies comes back, and so do its tools. What
+// it started ends before that.
 func TestRunStartsItsServerAgain(t *testing.T) {
-	s := serve(t, "--open")
-	p := s.runChild("b", nil)
-	first := s.callText("b", "echo", "{}")
-	pid, _ := strconv.Atoi(strings.TrimPrefix(first, "pid "))
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	gone(t, pid)
-	p.find(p.stderr, `(?s)server started.*server started`)
-	s.until("b", "the next server", offers)
-	second := s.callText("b", "echo", "{}")
-	if second == first || !strings.HasPrefix(second, "pid ") {
-		t.Errorf("answered by %q and then %q", first, second)
-	}
-	// The bridge restarts: both come back by themselves.
-	s.restart()
-	s.until("b", "the server after the restart", offers)
-	if text := s.callText("b", "echo", "{}"); !strings.HasPrefix(text, "pid ") {
-		t.Errorf("after the restart: %q", text)
+	for _, mode := range []string{"stubborn", "meek"} {
+		t.Run(mode, func(t *testing.T) {
+			s := serve(t, "--open")
+			p := s.runChild("b", nil, mode)
+			first := s.callText("b", "echo", "{}")
+			if mode == "stubborn" {
+				p.find(p.stderr, `(?s)(\| started \d+.*){4}`)
+			}
+			pids := started(p)
+			pid, _ := strconv.Atoi(strings.TrimPrefix(first, "pid "))
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			gone(t, pids...)
+			p.find(p.stderr, `(?s)server started.*trying again.*server started`)
+			s.until("b", "the next server", offers)
+			second := s.callText("b", "echo", "{}")
+			if second == first || !strings.HasPrefix(second, "pid ") {
+				t.Errorf("answered by %q and then %q", first, second)
+			}
+			// The bridge restarts: both come back by themselves.
+			s.restart()
+			s.until("b", "the server after the restart", offers)
+			if text := s.callText("b", "echo", "{}"); !strings.HasPrefix(text, "pid ") {
+				t.Errorf("after the restart: %q", text)
+			}
+		})
 	}
 }
 
+// TestRunOnceExitsWithItsServersStatus, even if the server leaves processes behind that
+// take long to end, and if it only says nothing any more.
 func TestRunOnceExitsWithItsServersStatus(t *testing.T) {
 	s := serve(t, "--open")
-	p := s.runChild("b", []string{"--once"})
-	s.callText("b", "exit", `{"n":7}`)
-	if o := p.outcome(); o.status != 7 {
-		t.Errorf("exit status %d, want 7\n%s", o.status, o.stderr)
+	for _, c := range []struct {
+		mode, tool string
+		status     int
+	}{{"meek", "exit", 7}, {"stubborn", "exit", 7}, {"meek", "mute", 0}} {
+		t.Run(c.mode+" "+c.tool, func(t *testing.T) {
+			bridge := c.mode + c.tool
+			p := s.runChild(bridge, []string{"--once"}, c.mode)
+			if c.mode == "stubborn" {
+				p.find(p.stderr, `(?s)(\| started \d+.*){4}`)
+			}
+			s.callText(bridge, c.tool, `{"n":7}`)
+			if o := p.outcome(); o.status != c.status || strings.Count(o.stderr, "server started") != 1 {
+				t.Errorf("exit status %d, want %d\n%s", o.status, c.status, o.stderr)
+			}
+		})
 	}
 }
 

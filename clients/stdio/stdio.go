@@ -189,7 +189,11 @@ func (r *runner) once(ctx context.Context) error {
 	wg.Go(func() { cut(keep(linked, ws)) })
 	<-linked.Done()
 	s.stop()
-	if ctx.Err() != nil || errors.Is(context.Cause(linked), errEnded) {
+	cause := context.Cause(linked)
+	// A server without its output is over: it can say nothing any more, or has ended and
+	// left processes that take their time.
+	over := errors.Is(cause, errEnded) || errors.Is(cause, errClosed)
+	if ctx.Err() != nil || over {
 		_ = ws.Close(websocket.StatusNormalClosure, "") // the bridge may be gone
 	} else {
 		_ = ws.CloseNow()
@@ -198,8 +202,7 @@ func (r *runner) once(ctx context.Context) error {
 	wg.Wait()
 	late.Stop()
 	s.forget()
-	cause := context.Cause(linked)
-	if errors.Is(cause, errEnded) {
+	if over {
 		return &Exit{s.status}
 	}
 	return r.refused(cause)
