@@ -23,6 +23,7 @@ const childMode = "stdio-child"
 //	bulky     has a list of 2.1 MB
 //	stubborn  ignores the end of its input and SIGTERM, and starts processes that do,
 //	          in sessions of their own
+//	deep=N    starts such a process, that starts one, and so on: N in all
 func childArgs(modes ...string) []string {
 	return append([]string{os.Args[0], childMode}, modes...)
 }
@@ -63,6 +64,18 @@ func child(modes []string) int {
 			return 1
 		}
 		return 0
+	}
+	for _, mode := range modes {
+		text, deep := strings.CutPrefix(mode, "deep=")
+		if n, _ := strconv.Atoi(text); deep && n > 0 {
+			c := exec.Command(os.Args[0], childMode, "stubborn", "leaf", "deep="+strconv.Itoa(n-1))
+			c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			c.Stderr = os.Stderr
+			if err := c.Start(); err != nil {
+				return 1
+			}
+			fmt.Fprintln(os.Stderr, "started", c.Process.Pid)
+		}
 	}
 	if slices.Contains(modes, "leaf") {
 		select {}

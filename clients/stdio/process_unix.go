@@ -20,9 +20,10 @@ import (
 
 // How long a server that is to end has, with everything that it started.
 const (
-	leaveGrace = time.Second     // to end by itself, once its input has ended
-	termGrace  = 2 * time.Second // after SIGTERM, before SIGKILL
-	killGrace  = time.Second     // after SIGKILL, until it is given up
+	leaveGrace = time.Second           // to end by itself, once its input has ended
+	termGrace  = 2 * time.Second       // after SIGTERM, before SIGKILL
+	killGrace  = 10 * time.Second      // after SIGKILL, until it is given up: long, for a busy machine
+	killEvery  = 10 * time.Millisecond // what those that were killed had started comes next
 )
 
 // server is one running server under its supervisor.
@@ -88,15 +89,15 @@ func (s *server) wait() {
 	s.status = statusOf(s.cmd.ProcessState.Sys().(syscall.WaitStatus))
 	if s.cmd.ProcessState.ExitCode() < 0 && s.group > 0 {
 		_ = syscall.Kill(-s.group, syscall.SIGKILL) // none may be left
-		inherit()
 	}
+	inherit()
 	s.life.Close()
 	close(s.ended)
 }
 
-// inherit ends what a supervisor that was killed left to this process.
+// inherit ends what a supervisor that was killed, or gave up, left to this process.
 func inherit() {
-	for until := time.Now().Add(killGrace); time.Now().Before(until); time.Sleep(killGrace / 100) {
+	for until := time.Now().Add(killGrace); time.Now().Before(until); time.Sleep(killEvery) {
 		pids := adopted()
 		if len(pids) == 0 {
 			return
@@ -112,7 +113,7 @@ func inherit() {
 func (s *server) stop() {
 	_ = s.stdin.Close()
 	_ = s.life.Close()
-	t := time.NewTimer(leaveGrace + termGrace + 3*killGrace)
+	t := time.NewTimer(leaveGrace + termGrace + 2*killGrace)
 	defer t.Stop()
 	select {
 	case <-s.ended:
@@ -212,9 +213,9 @@ func reap(pid int, status chan<- int, gone chan<- struct{}) {
 // endAll ends what is left of the server.
 func endAll(group int, gone <-chan struct{}) {
 	for _, round := range []struct {
-		signal syscall.Signal
-		grace  time.Duration
-	}{{syscall.SIGTERM, termGrace}, {syscall.SIGKILL, killGrace}} {
+		signal       syscall.Signal
+		grace, every time.Duration
+	}{{syscall.SIGTERM, termGrace, termGrace / 10}, {syscall.SIGKILL, killGrace, killEvery}} {
 		until := time.After(round.grace)
 		for again := true; again; {
 			select {
@@ -231,7 +232,7 @@ func endAll(group int, gone <-chan struct{}) {
 				return
 			case <-until:
 				again = false
-			case <-time.After(termGrace / 10): // what was started meanwhile
+			case <-time.After(round.every): // what was started meanwhile
 			}
 		}
 	}
