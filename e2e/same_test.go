@@ -128,6 +128,7 @@ func same(t *testing.T, prepare func(*testing.T) ([]string, []step), meant []dif
 	if err := packages(); err != nil {
 		t.Fatal(err)
 	}
+	t.Parallel()
 	s := serve(t, "--open")
 	var mu sync.Mutex
 	met := map[int]bool{}
