@@ -1,14 +1,9 @@
 package session
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -93,9 +88,6 @@ func (t *Task) size() int {
 	}
 	return n
 }
-
-// errLost is the end of a task whose call nobody can answer any more.
-var errLost = errors.New("the bridge was restarted during the call, and the provider cannot answer it any more; the outcome is unknown")
 
 // tasks are the tasks of a bridge.
 type tasks struct {
@@ -292,59 +284,6 @@ func (a *answerTask) apply(s *state) {
 	s.replyTask(t, a.reply)
 }
 
-// takeAnswers tells whether any of the answers was asked for.
-func (s *state) takeAnswers(t *Task, answers map[string]json.RawMessage) (any bool) {
-	before := t.size()
-	for i := range t.Inputs {
-		in := &t.Inputs[i]
-		if a := answers[in.Key]; a != nil && in.Answer == nil {
-			in.Answer, any = slices.Clone(a), true
-			if in.ask != nil {
-				in.ask.Answer(Reply{Result: in.Answer})
-			}
-		}
-	}
-	s.tasks.bytes += t.size() - before
-	return any
-}
-
-// callAgain makes a task's call anew, with the answers to the round of inputs that is
-// over.
-func (s *state) callAgain(t *Task) {
-	c := &Call{
-		Kind: KindTool, Principal: t.Principal, Tool: t.Tool, Arguments: t.Arguments, Deadline: t.Deadline,
-		Meta: CallMeta{ClientName: t.ClientName, ClientVersion: t.ClientVersion, Capabilities: t.Capabilities},
-		task: t,
-	}
-	if len(t.Inputs) > 0 {
-		c.Input = Input{Responses: t.responses(), State: t.State}
-	}
-	t.Status, t.Message, t.CallID = TaskWorking, "", ""
-	s.s.number(c)
-	(*begin)(c).apply(s)
-	if s.calls[c.id] == c { // otherwise it has ended, and with it the task
-		s.given(c, t)
-		s.putTask(t)
-	}
-}
-
-// responses is the object of the newest round's answers, by the provider's own keys.
-func (t *Task) responses() json.RawMessage {
-	round := map[string]json.RawMessage{}
-	for _, in := range t.Inputs { // later rounds win
-		round[in.Own] = in.Answer
-	}
-	b := []byte{'{'}
-	for i, own := range slices.Sorted(maps.Keys(round)) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		key, _ := json.Marshal(own) // a string always encodes
-		b = append(append(append(b, key...), ':'), round[own]...)
-	}
-	return append(b, '}')
-}
-
 func (x *cancelTask) apply(s *state) {
 	g := (*getTask)(x)
 	t := g.find(s)
@@ -421,180 +360,4 @@ func (t *Task) fail(reason Reason, err error) {
 	} else if errors.Is(err, ErrBadResult) {
 		t.Failure.Code = -32603
 	}
-}
-
-// askTaskFor takes a request of a provider whose call is in flight.
-func (s *state) askTaskFor(t *Task, a *Ask) error {
-	in := TaskInput{Key: t.freshKey(a.Method), Own: a.Method, Request: a.Request(), ask: a}
-	switch {
-	case len(t.Inputs) >= maxInputs:
-		return &LimitError{Limit: "inputs of a task", Max: maxInputs}
-	case s.tasks.bytes+len(in.Request) > s.limits.TaskBytes:
-		return &LimitError{Limit: "all tasks of a bridge", Max: s.limits.TaskBytes, Unit: "bytes"}
-	}
-	s.tasks.bytes += len(in.Request)
-	t.Inputs = append(t.Inputs, in)
-	t.Status, t.Updated = TaskAsking, s.s.cfg.Clock()
-	s.putTask(t)
-	return nil
-}
-
-// unaskTask notes that a provider wants no answer to a request any more. Its key stays
-// used.
-func (s *state) unaskTask(t *Task, a *Ask) {
-	for i := range t.Inputs {
-		if in := &t.Inputs[i]; in.ask == a && in.Answer == nil {
-			in.Answer = json.RawMessage("null")
-			s.tasks.bytes += len(in.Answer)
-		}
-	}
-	if len(t.Pending()) == 0 {
-		t.Status = TaskWorking
-	}
-	t.Updated = s.s.cfg.Clock()
-	s.putTask(t)
-}
-
-// maxInputs bounds what one task may ask for, in all its rounds.
-const maxInputs = 64
-
-// ask takes a result of type input_required (MCP 2026-07-28 patterns/mrtr).
-func (t *Task) ask(raw json.RawMessage) error {
-	var r struct {
-		InputRequests map[string]json.RawMessage `json:"inputRequests"`
-		RequestState  json.RawMessage            `json:"requestState"`
-	}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("%w: inputRequests must be an object", ErrBadResult)
-	}
-	if len(r.InputRequests) == 0 {
-		return fmt.Errorf("%w: a task can be asked for something only with inputRequests", ErrBadResult)
-	}
-	if len(t.Inputs)+len(r.InputRequests) > maxInputs {
-		return &LimitError{Limit: "inputs of a task", Max: maxInputs}
-	}
-	for _, own := range slices.Sorted(maps.Keys(r.InputRequests)) {
-		if q := r.InputRequests[own]; len(q) == 0 || q[0] != '{' {
-			return fmt.Errorf("%w: inputRequests must be an object of requests", ErrBadResult)
-		}
-		t.Inputs = append(t.Inputs, TaskInput{Key: t.freshKey(own), Own: own, Request: r.InputRequests[own]})
-	}
-	if s := r.RequestState; len(s) > 0 && s[0] == '"' {
-		t.State = s
-	}
-	t.Status = TaskAsking
-	return nil
-}
-
-// freshKey is the provider's key, or, where that was used before, one made of it.
-func (t *Task) freshKey(own string) string {
-	used := func(key string) bool {
-		return slices.ContainsFunc(t.Inputs, func(in TaskInput) bool { return in.Key == key })
-	}
-	key := own
-	for n := 2; used(key); n++ {
-		key = own + "-" + strconv.Itoa(n)
-	}
-	return key
-}
-
-// restore starts from the tasks that were durable.
-func (s *state) restore(list []Task, now time.Time) {
-	s.tasks.byID = make(map[TaskID]*Task, len(list))
-	var expired []TaskID
-	for i := range list {
-		t := &list[i]
-		s.tasks.byID[t.ID] = t
-		s.tasks.bytes += t.size()
-		switch {
-		case !now.Before(t.Expires):
-			expired = append(expired, t.ID)
-		case t.Status == TaskWorking && t.CallID == "":
-			s.callAgain(t)
-		case (t.Status == TaskWorking || t.CallID != "") && !s.restoreCall(t, now):
-			s.settle(t, Outcome{Err: errLost, Reason: ReasonProviderGone})
-		}
-	}
-	if len(expired) > 0 {
-		s.dropTasks(expired...)
-	}
-}
-
-// restoreCall makes a call of an earlier process known again, if the instance that has
-// it may come back.
-func (s *state) restoreCall(t *Task, now time.Time) bool {
-	prefix, id, ok := splitID(t.CallID)
-	if !ok || t.Key == "" || s.calls[id] != nil {
-		return false
-	}
-	key := absentKey{t.Provider, t.Key}
-	i := s.absent[key]
-	if i == nil {
-		i = &Instance{s: s.s, hello: Hello{Provider: t.Provider, Key: t.Key}, leftAt: now}
-		s.absent[key] = i
-	}
-	c := &Call{Kind: KindTool, Principal: t.Principal, Tool: t.Tool, id: id, prefix: prefix, inst: i, task: t, reply: make(chan Outcome, 1)}
-	c.delivery.Store(written)
-	s.calls[id] = c
-	i.calls++
-	s.stats.Begun.Add(1)
-	if s.s.nextID.Load() < id {
-		s.s.nextID.Store(id)
-	}
-	if s.s.earlier == nil {
-		s.s.earlier = map[string]struct{}{}
-	}
-	s.s.earlier[prefix] = struct{}{}
-	return true
-}
-
-// splitID takes apart what AppendID wrote, by this process or an earlier one.
-func splitID(text string) (prefix string, id uint64, ok bool) {
-	at := strings.LastIndexByte(text, '-') + 1
-	id, err := strconv.ParseUint(text[at:], 10, 64)
-	return text[:at], id, err == nil && at > 0 && id > 0
-}
-
-// expire gives up calls whose deadline has passed, and those of instances that have
-// not come back although their provider has; it drops what has been kept long enough.
-func (s *state) expire(now time.Time) {
-	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
-		c := s.calls[id]
-		switch {
-		case c == nil || c.task == nil:
-		case !now.Before(c.task.Deadline):
-			(&abandon{c, ErrTimeout}).apply(s)
-		case s.forsaken(c.inst, now):
-			s.end(c, s.unanswered(c))
-		}
-	}
-	var expired []TaskID
-	for id, t := range s.tasks.byID {
-		if !now.Before(t.Expires) {
-			if c := s.callOf(t); c != nil {
-				(&abandon{c, ErrTimeout}).apply(s)
-			}
-			expired = append(expired, id)
-		}
-	}
-	if len(expired) > 0 {
-		slices.SortFunc(expired, cmp.Compare)
-		s.dropTasks(expired...)
-	}
-}
-
-// forsaken tells whether an instance has stayed away longer than it takes to resume,
-// since its provider is back in another one.
-func (s *state) forsaken(i *Instance, now time.Time) bool {
-	p := s.providers[i.hello.Provider]
-	return i.leftAt != (time.Time{}) && p != nil && slices.ContainsFunc(p.instances, func(o *Instance) bool {
-		return now.Sub(latest(o.attached, i.leftAt)) > s.limits.ResumeGrace
-	})
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
