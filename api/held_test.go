@@ -190,6 +190,7 @@ func TestAServerTakesItsQuestionBack(t *testing.T) {
 
 		c := w.heldCall(s, `7`)
 		s.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+		s.nothing() // it has been read before the client comes back
 		got := w.comeBack(c.state, `{"ask-1":{"action":"accept"}}`)
 		s.nothing()
 		s.send(c.call.reply(done))
