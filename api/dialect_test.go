@@ -752,6 +752,23 @@ func TestSubscriptionsToResourcesAreShared(t *testing.T) {
 				s.nothing()
 				s.send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:1"}}`)
 				e.want(`"notifications/resources/updated","params":{"uri":"x:1"}`)
+
+				// The server comes back, and knows nothing: it is told again, and the
+				// clients read again.
+				_ = s.ws.CloseNow()
+				s = w.mcpServer(provider, c.hello)
+				begun = s.next(c.begin)
+				if era == "legacy" {
+					s.send(begun.reply("{}"))
+				}
+				if !strings.Contains(begun.raw, `"x:1"`) {
+					t.Errorf("subscribed again with %s", begun.raw)
+				}
+				s.nothing()
+				e.want(`"notifications/resources/updated","params":{"uri":"x:1"}`)
+				s.send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:1"}}`)
+				e.want(`"notifications/resources/updated","params":{"uri":"x:1"}`)
+
 				<-ask("resources/unsubscribe", one)
 				s.nothing()
 				last := ask("resources/unsubscribe", two)

@@ -40,6 +40,7 @@ type Instance struct {
 	s      *Session
 	outbox Outbox
 	hello  Hello
+	subs   map[string]int // fixed once it is attached
 
 	// Owned by the turn.
 	provider  *provider
@@ -54,6 +55,11 @@ type Instance struct {
 
 // Session is the session that the instance is attached to.
 func (i *Instance) Session() *Session { return i.s }
+
+// Subscriptions are those of clients to the provider's resources, by its own URIs, that
+// earlier instances had taken when this one was attached: how many of each. The caller
+// must not change them.
+func (i *Instance) Subscriptions() map[string]int { return i.subs }
 
 // Exposure tells a provider under which name a tool is shown.
 type Exposure struct {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,26 @@ type provider struct {
 	instances []*Instance       // newest last
 	lobby     *Instance         // has the calls that wait for one; nil until there are any
 	stored    bool              // the store has a record of it
+	subs      map[string]int    // clients' subscriptions to its resources, by its own URIs
+}
+
+// maxSubscribed bounds the resources of a provider whose subscriptions are known.
+const maxSubscribed = 1024
+
+// subscribed counts a subscription, or the end of one, that the provider has taken.
+func (p *provider) subscribed(c *Call) {
+	uri := c.Name()
+	switch n := p.subs[uri]; {
+	case c.Method == "resources/subscribe" && (n > 0 || len(p.subs) < maxSubscribed):
+		if p.subs == nil {
+			p.subs = map[string]int{}
+		}
+		p.subs[uri] = n + 1
+	case c.Method == "resources/unsubscribe" && n > 1:
+		p.subs[uri] = n - 1
+	case c.Method == "resources/unsubscribe":
+		delete(p.subs, uri)
+	}
 }
 
 // listed is one offer in the registry.
@@ -222,6 +243,7 @@ func (a *attach) apply(s *state) {
 	p.title, p.version, p.about, p.retain, p.leftAt = h.Title, h.Version, h.About, h.Retain, time.Time{}
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
+	a.inst.subs = maps.Clone(p.subs)
 	defer s.resume(a.inst)
 	a.inst.tools = map[named]struct{}{}
 	if h.Adopt {

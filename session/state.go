@@ -99,6 +99,9 @@ func (f *finish) apply(s *state) {
 		s.late(f.inst, f.id)
 		return
 	}
+	if c.Method != "" && f.err == nil {
+		c.inst.provider.subscribed(c)
+	}
 	switch {
 	case f.err != nil:
 		s.end(c, Outcome{Err: f.err, Reason: ReasonProtocolError})

@@ -198,6 +198,7 @@ func (m *mcpServer) join() error {
 			m.refresh(session.Kind(k), 0)
 		}
 	}
+	m.resubscribe()
 	return nil
 }
 

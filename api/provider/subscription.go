@@ -1,6 +1,11 @@
 package provider
 
-import "mcpbridge/session"
+import (
+	"maps"
+	"slices"
+
+	"mcpbridge/session"
+)
 
 // subscription is one resource that the server tells of.
 type subscription struct {
@@ -48,14 +53,39 @@ func (m *mcpServer) appendSubscription(b []byte, c *session.Call) []byte {
 		b = append(append(append(b, `","method":"`...), c.Method...), `","params":{"uri":`...)
 		return append(appendString(b, uri), "}}"...)
 	case on:
-		s.id = m.request("subscription", "subscriptions/listen",
-			`"notifications":{"resourceSubscriptions":[`+string(appendString(nil, uri))+`]}`, true)
+		s.id = m.listenTo(uri)
 	default:
 		b = append(append(b, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"`...), s.id...)
 		b = append(b, `"}}`...)
 	}
 	m.finishHere(c)
 	return b
+}
+
+// listenTo subscribes to a resource of a modern server.
+func (m *mcpServer) listenTo(uri string) (id string) {
+	return m.request("subscription", "subscriptions/listen",
+		`"notifications":{"resourceSubscriptions":[`+string(appendString(nil, uri))+`]}`, true)
+}
+
+// resubscribe begins anew what clients had subscribed to before the server came back,
+// and counts that as updated: what happened meanwhile nobody knows.
+func (m *mcpServer) resubscribe() {
+	all := m.inst.Subscriptions()
+	if len(all) == 0 {
+		return
+	}
+	m.subs = map[string]*subscription{}
+	for _, uri := range slices.Sorted(maps.Keys(all)) {
+		s := &subscription{users: all[uri]}
+		m.subs[uri] = s
+		if m.era.Load() == eraModern {
+			s.id = m.listenTo(uri)
+		} else {
+			m.request("subscription", "resources/subscribe", `"uri":`+string(appendString(nil, uri)), false)
+		}
+		_ = m.inst.Updated(uri) // a session that has ended tells nobody
+	}
 }
 
 // finishHere answers a call that the server need not answer.
