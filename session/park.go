@@ -15,6 +15,9 @@ func (s *state) park(c *Call, p *provider) {
 	p.lobby.calls++
 	s.calls[c.id] = c
 	c.delivery.Store(c.delivery.Load()&^3 | withdrawn)
+	if c.task != nil {
+		s.given(c, c.task)
+	}
 }
 
 // parked tells whether a call waits for its provider.
@@ -38,10 +41,6 @@ func (s *state) unpark(p *provider) {
 			p.lobby.calls--
 			c.tool = &l.offer.Tool
 			s.route(c, l)
-			if c.task != nil && s.calls[c.id] == c {
-				s.given(c, c.task)
-				s.putTask(c.task)
-			}
 		}
 	}
 }

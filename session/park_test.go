@@ -96,3 +96,57 @@ func TestAParkedTaskIsMadeByTheNextProcess(t *testing.T) {
 		t.Errorf("it ended as %+v", now)
 	}
 }
+
+// TestParkedAndDeliveredTasksAreBothFoundAgain: a call that is made anew must not take
+// the ID of one that an earlier process delivered, whichever comes first.
+func TestParkedAndDeliveredTasksAreBothFoundAgain(t *testing.T) {
+	d := &disk{}
+	s := start(t, d, session.Limits{})
+	i, out := resumable(t, s, "p", "k")
+	register(t, i, tool("a"))
+	given, id := kept(t, s, out)
+	snap := d.snapshot()
+	parked := snap.Tasks[0]
+	parked.ID, parked.CallID = "0", ""
+	for _, tasks := range [][]session.Task{{parked, snap.Tasks[0]}, {snap.Tasks[0], parked}} {
+		snap.Tasks = append([]session.Task(nil), tasks...)
+		s := session.Start(session.Config{Bridge: "b", Saver: &disk{}}, snap, epoch)
+		i, out := resumable(t, s, "p", "k")
+		_ = i.Finish(id, result(`{"of":"given"}`))
+		_ = i.Finish([]byte(out.write()[0]), result(`{"of":"parked"}`))
+		if now := task(t, s, given.ID); string(now.Result) != `{"of":"given"}` {
+			t.Errorf("what was delivered ended as %+v", now)
+		}
+		if now := task(t, s, "0"); string(now.Result) != `{"of":"parked"}` {
+			t.Errorf("what was parked ended as %+v", now)
+		}
+	}
+}
+
+// TestATaskIsFoundAgainWhereItsCallWent: a call that no socket had goes to another
+// instance, or waits; the record says so, with what the call was to carry.
+func TestATaskIsFoundAgainWhereItsCallWent(t *testing.T) {
+	d := &disk{}
+	s := start(t, d, session.Limits{})
+	i, out := resumable(t, s, "p", "first")
+	register(t, i, tool("a"))
+	k, id := kept(t, s, out)
+	_ = i.Finish(id, session.Result{Raw: []byte(asks), Asks: true})
+	if _, err := s.AnswerTask(k.ID, "ann", map[string]json.RawMessage{"name": json.RawMessage(`{}`), "again": json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := resumable(t, s, "p", "second")
+	i.Detach(epoch) // its socket never had the call
+	if key := d.snapshot().Tasks[0].Key; key != "second" {
+		t.Errorf("the record names the instance %q", key)
+	}
+	other.Detach(epoch)
+	if now := d.snapshot().Tasks[0]; now.CallID != "" {
+		t.Errorf("the record names the call %q, which nobody has", now.CallID)
+	}
+	s = session.Start(session.Config{Bridge: "b", Saver: d}, d.snapshot(), epoch)
+	_, out = resumable(t, s, "p", "third")
+	if len(out.calls) != 1 || string(out.calls[0].Call.Input.State) != `"s1"` || string(out.calls[0].Call.Input.Responses) != `{"again":{},"name":{}}` {
+		t.Errorf("made anew as %+v", out.calls)
+	}
+}

@@ -244,7 +244,6 @@ func (a *attach) apply(s *state) {
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
 	a.inst.subs = maps.Clone(p.subs)
-	defer s.resume(a.inst)
 	a.inst.tools = map[named]struct{}{}
 	if h.Adopt {
 		for _, l := range p.tools {
@@ -257,6 +256,7 @@ func (a *attach) apply(s *state) {
 	case p.stored && !known:
 		s.commit(0, p)
 	}
+	s.resume(a.inst)
 	s.unpark(p)
 	a.reply <- nil
 }

@@ -76,6 +76,9 @@ func (s *state) route(c *Call, l *listed) {
 			c.inst = i
 			i.calls++
 			s.calls[c.id] = c
+			if c.task != nil {
+				s.given(c, c.task)
+			}
 			return
 		}
 		full = true

@@ -192,19 +192,17 @@ func (k *keep) apply(s *state) {
 	s.tasks.byID[t.ID] = t
 	s.tasks.bytes += t.size()
 	s.given(c, t)
-	s.putTask(t)
 	s.replyTask(t, k.reply)
 }
 
-// given notes that a call is a task's.
+// given notes who has a task's call.
 func (s *state) given(c *Call, t *Task) {
 	c.task = t
 	t.Status, t.Provider, t.Key, t.CallID = TaskWorking, c.inst.provider.id, c.inst.hello.Key, string(c.AppendID(nil))
 	if c.parked() {
 		t.CallID = "" // nobody knows it: another process makes it anew
-		return
 	}
-	t.State = nil
+	s.putTask(t)
 }
 
 // replyTask answers once the task is durable as it is now.

@@ -38,10 +38,6 @@ func (s *state) callAgain(t *Task) {
 	t.Status, t.Message, t.CallID = TaskWorking, "", ""
 	s.s.number(c)
 	(*begin)(c).apply(s)
-	if s.calls[c.id] == c { // otherwise it has ended, and with it the task
-		s.given(c, t)
-		s.putTask(t)
-	}
 }
 
 // responses is the object of the newest round's answers, by the provider's own keys.
@@ -111,6 +107,7 @@ func (t *Task) ask(raw json.RawMessage) error {
 	if len(t.Inputs)+len(r.InputRequests) > maxInputs {
 		return &LimitError{Limit: "inputs of a task", Max: maxInputs}
 	}
+	t.State = nil // of the round before
 	for _, own := range slices.Sorted(maps.Keys(r.InputRequests)) {
 		if q := r.InputRequests[own]; len(q) == 0 || q[0] != '{' {
 			return fmt.Errorf("%w: inputRequests must be an object of requests", ErrBadResult)

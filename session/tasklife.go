@@ -17,6 +17,7 @@ var errLost = errors.New("the bridge was restarted during the call, and the prov
 func (s *state) restore(list []Task, now time.Time) {
 	s.tasks.byID = make(map[TaskID]*Task, len(list))
 	var expired []TaskID
+	var again []*Task // once the calls of earlier processes have their IDs
 	for i := range list {
 		t := &list[i]
 		s.tasks.byID[t.ID] = t
@@ -25,10 +26,13 @@ func (s *state) restore(list []Task, now time.Time) {
 		case !now.Before(t.Expires):
 			expired = append(expired, t.ID)
 		case t.Status == TaskWorking && t.CallID == "":
-			s.callAgain(t)
+			again = append(again, t)
 		case (t.Status == TaskWorking || t.CallID != "") && !s.restoreCall(t, now):
 			s.settle(t, Outcome{Err: errLost, Reason: ReasonProviderGone})
 		}
+	}
+	for _, t := range again {
+		s.callAgain(t)
 	}
 	if len(expired) > 0 {
 		s.dropTasks(expired...)
