@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"mcpbridge/session"
 )
 
 // again dials again with the token that a welcome gave.
@@ -47,4 +50,25 @@ func TestAProviderThatResumesAnswersItsOldCalls(t *testing.T) {
 	if a := <-got; !strings.Contains(a.body, `"next":true`) {
 		t.Errorf("the next call ended with %s", a.body)
 	}
+}
+
+// TestWelcomeComesBeforeTheCallsThatWait: for one that resumes, calls are there at once.
+func TestWelcomeComesBeforeTheCallsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble, withLimits(session.Limits{Park: parkFor}))
+		p, welcome := w.greeted("b", "p", "")
+		p.register(tool("a"))
+		_ = p.ws.CloseNow()
+		synctest.Wait()
+		got := make(chan answer, 1)
+		go func() { got <- w.post("b", callBody("1", "a", "{}")) }()
+		synctest.Wait()
+		p, _ = w.again("b", "p", welcome) // which wants the welcome first
+		p.result(p.want("callTool").CallID, done)
+		if a := <-got; !strings.Contains(a.body, "done") {
+			t.Errorf("the call ended with %s", a.body)
+		}
+		_ = p.ws.CloseNow()
+		w.end()
+	})
 }

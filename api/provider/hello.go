@@ -103,7 +103,9 @@ func (c *bridgeV1) hello(m *message) error {
 	if h.Key == "" {
 		h.Key = rand.Text()
 	}
+	c.out.hold() // calls may be waiting, and welcome comes first
 	if err := c.attach(h, true); err != nil {
+		c.out.release(nil)
 		return c.unattached(err)
 	}
 	c.mu.Lock()
@@ -111,7 +113,7 @@ func (c *bridgeV1) hello(m *message) error {
 	c.mu.Unlock()
 	c.greeted.Store(true)
 	l := c.e.limits
-	c.out.send(encode(welcome{
+	c.out.release(encode(welcome{
 		Type: "welcome", Protocol: 1, Bridge: string(c.bridge), Provider: string(h.Provider), Instance: instance,
 		Resume:  c.e.cfg.Box.Seal(resumePurpose, encode(resumeToken{c.bridge, h.Provider, instance, h.Key})),
 		Resumed: h.Adopt, PingSeconds: l.Ping.Seconds(),

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type outbox struct {
 	spare   []item // the queue's other half, empty
 	bytes   int
 	writing bool
+	held    bool  // nothing is written yet
 	closing error // set once; nothing is queued after it
 }
 
@@ -83,6 +85,27 @@ func (o *outbox) force(i item) {
 	}
 }
 
+// hold keeps everything from being written, until release.
+func (o *outbox) hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held = true
+}
+
+// release lets what was queued be written, behind first; nil for nothing.
+func (o *outbox) release(first []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held = false
+	if first != nil && o.closing == nil {
+		o.queue = slices.Insert(o.queue, 0, item{raw: first, size: len(first)})
+		o.bytes += len(first)
+	}
+	if len(o.queue) > 0 || o.closing != nil {
+		o.start()
+	}
+}
+
 // put and start are called with the lock held.
 func (o *outbox) put(i item) {
 	o.queue = append(o.queue, i)
@@ -91,7 +114,7 @@ func (o *outbox) put(i item) {
 }
 
 func (o *outbox) start() {
-	if !o.writing {
+	if !o.writing && !o.held {
 		o.writing = true
 		o.c.e.wg.Go(o.write)
 	}
