@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"mcpbridge/session"
 )
 
 const taskTool = `{"name":"slow","description":"d","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}`
@@ -289,6 +291,40 @@ func TestATasksSeedProviderThatLeavesEndsIt(t *testing.T) {
 		if now.Status != "completed" || !strings.Contains(string(now.Result), "outcome is unknown") || !strings.Contains(string(now.Result), `"isError":true`) {
 			t.Errorf("it ended as %+v %s", now, now.Result)
 		}
+		w.end()
+	})
+}
+
+// TestATaskHasADeadline: the client's or the tool's own, or the longest that there is. A
+// call for which there is no room among the tasks has that of any call.
+func TestATaskHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble, withLimits(session.Limits{Tasks: 2}))
+		p := w.provider("b", "p", "")
+		p.register(taskTool)
+		calls := p.frames()
+		call := func(query string) answer {
+			got := make(chan answer, 1)
+			body, headers := taskRequest("tools/call", "slow", `"name":"slow"`)
+			go func() {
+				got <- w.do("POST", w.mcpURL("b")+query, body, append(headers, "Content-Type", "application/json")...)
+			}()
+			for f := <-calls; f.Type != "callTool"; f = <-calls {
+			}
+			return <-got
+		}
+		short, long := readTask(t, call("?timeout=5")), readTask(t, call(""))
+		begun := time.Now()
+		if a := call(""); !strings.Contains(a.body, "deadline passed") || time.Since(begun) != time.Minute {
+			t.Errorf("beyond the bound, after %v: %s", time.Since(begun), a.body)
+		}
+		if now := w.getTask("b", short.TaskID); now.Status != "completed" || !strings.Contains(string(now.Result), "deadline passed") {
+			t.Errorf("with a deadline of its own it is %+v", now)
+		}
+		if now := w.getTask("b", long.TaskID); now.Status != "working" {
+			t.Errorf("without one it is %+v", now)
+		}
+		_ = p.ws.CloseNow()
 		w.end()
 	})
 }

@@ -58,7 +58,7 @@ func (x *exchange) call() {
 	}
 	x.to = target{kind: session.KindTool, name: x.q.name, timeout: timeout}
 	if offer != nil && x.modern {
-		if bad := x.plan(derive(offer).tasks); bad != nil {
+		if bad := x.plan(offer); bad != nil {
 			x.fail(bad)
 			return
 		}
@@ -74,9 +74,11 @@ type target struct {
 	uri     string          // as the provider knows it, where that is not the offer's own name
 	extra   json.RawMessage // more members of params
 	timeout time.Duration
-	// keepAfter is when the call becomes a task; 0 for never.
-	keepAfter time.Duration
-	unknown   *rpcError // what is said when nobody offers it; nil says what the error table does
+	// keepAfter is when the call becomes a task, 0 for never; asTask is how long it may
+	// take from then on, and told what its provider is told if not timeout.
+	keepAfter, asTask, told time.Duration
+
+	unknown *rpcError // what is said when nobody offers it; nil says what the error table does
 }
 
 // invoke makes the call that x.to describes, again for as long as the provider asks
@@ -128,7 +130,7 @@ func (x *exchange) attempt(s *session.Session, p *pulse, input session.Input) se
 		now := time.Now()
 		c := &session.Call{
 			Kind: x.to.kind, Principal: x.principal, Tool: x.to.name, Method: x.to.method, Target: x.to.uri, Extra: x.to.extra,
-			Arguments: x.q.arguments, Input: input, Deadline: now.Add(x.to.timeout), Events: x.events, Asks: x.asks(),
+			Arguments: x.q.arguments, Input: input, Deadline: now.Add(max(x.to.timeout, x.to.told)), Events: x.events, Asks: x.asks(),
 			Meta: session.CallMeta{Traceparent: x.q.meta.traceparent},
 		}
 		x.describe(c)

@@ -80,21 +80,25 @@ var errNoTasks = &rpcError{
 	data:    json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + tasksExtension + `":{}}}}`),
 }
 
-// plan settles when the call of a tool becomes a task. A tool that wants tasks has the
-// longest deadline that there is, unless the client gave one.
-func (x *exchange) plan(support taskSupport) *rpcError {
+// plan settles when the call of a tool becomes a task. As one it has the longest
+// deadline that there is, unless the client or the tool gave one.
+func (x *exchange) plan(offer *session.Offer) *rpcError {
+	support := derive(offer).tasks
 	if !x.takesTasks() {
 		if support == taskRequired && x.modern {
 			return errNoTasks
 		}
 		return nil
 	}
+	x.to.asTask = x.e.limits.CallTimeoutMax
+	if offer.Tool.Timeout > 0 || x.r.URL.Query().Has("timeout") {
+		x.to.asTask = x.to.timeout
+	}
 	switch support {
 	case taskUnsaid:
 		x.to.keepAfter = x.e.limits.TaskAfter
 	case taskOptional, taskRequired:
-		x.to.keepAfter = taskGrace
-		x.to.timeout = x.e.limits.CallTimeoutMax
+		x.to.keepAfter, x.to.told = taskGrace, x.to.asTask
 	case taskForbidden:
 	}
 	return nil
@@ -106,7 +110,7 @@ var errKept = errors.New("the call has become a task")
 // keep makes the call in flight a task. False when it goes on as it is.
 func (x *exchange) keep(s *session.Session, c *session.Call) (o session.Outcome, done bool) {
 	t, err := s.Keep(c, session.TaskTerms{
-		Principal: x.principal, Now: time.Now(), Timeout: x.e.limits.CallTimeoutMax, Life: x.e.limits.TaskLife,
+		Principal: x.principal, Now: time.Now(), Timeout: x.to.asTask, Life: x.e.limits.TaskLife,
 	})
 	switch {
 	case errors.Is(err, session.ErrBusy):
