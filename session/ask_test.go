@@ -326,7 +326,7 @@ func TestWhatATaskIsAskedCounts(t *testing.T) {
 		}
 		q.cause(t, session.ErrBusy)
 		_ = i.Finish(id, result(`{}`))
-		if _, err := s.CancelTask(k.ID, "ann"); err != nil {
+		if _, err := s.CancelTask(t.Context(), k.ID, "ann"); err != nil {
 			t.Fatal(err)
 		}
 		s.Tick(epoch.Add(1000 * time.Hour)) // so that it is dropped
@@ -368,11 +368,11 @@ func TestATaskIsAskedThroughItsRecord(t *testing.T) {
 		string(in[0].Request) != `{"method":"elicitation/create","params":{"m":1}}` {
 		t.Fatalf("it asks as %+v", now)
 	}
-	now, err := s.AnswerTask(k.ID, "ann", map[string]json.RawMessage{"elicitation/create": json.RawMessage(`{"action":"accept"}`)})
+	now, err := s.AnswerTask(t.Context(), k.ID, "ann", map[string]json.RawMessage{"elicitation/create": json.RawMessage(`{"action":"accept"}`)})
 	if err != nil || now.Status != session.TaskAsking || len(q.replies) != 1 || string(q.replies[0].Result) != `{"action":"accept"}` {
 		t.Errorf("one answer: %+v, %v, %+v", now, err, q.replies)
 	}
-	now, err = s.AnswerTask(k.ID, "ann", map[string]json.RawMessage{"elicitation/create-2": json.RawMessage(`{}`)})
+	now, err = s.AnswerTask(t.Context(), k.ID, "ann", map[string]json.RawMessage{"elicitation/create-2": json.RawMessage(`{}`)})
 	if err != nil || now.Status != session.TaskWorking || len(again.replies) != 1 || len(out.calls) != 0 {
 		t.Errorf("both answers: %+v, %v, %+v", now, err, again.replies)
 	}

@@ -78,7 +78,7 @@ func TestAParkedTaskIsMadeByTheNextProcess(t *testing.T) {
 	if err := s.Begin(c); err != nil {
 		t.Fatal(err)
 	}
-	k, err := s.Keep(c, terms)
+	k, err := s.Keep(t.Context(), c, terms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestATaskIsFoundAgainWhereItsCallWent(t *testing.T) {
 	register(t, i, tool("a"))
 	k, id := kept(t, s, out)
 	_ = i.Finish(id, session.Result{Raw: []byte(asks), Asks: true})
-	if _, err := s.AnswerTask(k.ID, "ann", map[string]json.RawMessage{"name": json.RawMessage(`{}`), "again": json.RawMessage(`{}`)}); err != nil {
+	if _, err := s.AnswerTask(t.Context(), k.ID, "ann", map[string]json.RawMessage{"name": json.RawMessage(`{}`), "again": json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	other, _ := resumable(t, s, "p", "second")

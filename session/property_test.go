@@ -240,7 +240,7 @@ func (a *actor) keep(t *rapid.T) {
 	}
 	q := rapid.SampledFrom(a.calls).Draw(t, "call")
 	a.durable(func() {
-		k, err := a.s.Keep(q.c, session.TaskTerms{Principal: "x", Now: epoch, Timeout: time.Hour, Life: 2 * time.Hour})
+		k, err := a.s.Keep(t.Context(), q.c, session.TaskTerms{Principal: "x", Now: epoch, Timeout: time.Hour, Life: 2 * time.Hour})
 		switch {
 		case err == nil:
 			a.tasks = append(a.tasks, k.ID)
@@ -257,7 +257,7 @@ func (a *actor) cancel(t *rapid.T) {
 	}
 	id := rapid.SampledFrom(a.tasks).Draw(t, "task")
 	a.durable(func() {
-		if k, err := a.s.CancelTask(id, "x"); err == nil && !k.Final() {
+		if k, err := a.s.CancelTask(t.Context(), id, "x"); err == nil && !k.Final() {
 			t.Fatalf("cancelled, the task is %+v", k)
 		}
 	})
@@ -270,7 +270,7 @@ func (a *actor) working(t *rapid.T) (n int) {
 	}
 	a.durable(func() {
 		for _, id := range a.tasks {
-			k, err := a.s.Task(id, "x")
+			k, err := a.s.Task(t.Context(), id, "x")
 			if err == nil && (k.CallID != "" || k.Status == session.TaskWorking) {
 				n++
 			} else if err != nil && !errors.Is(err, session.ErrUnknownTask) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -107,8 +108,9 @@ type TaskTerms struct {
 // call has no Outcome any more, and needs nobody to wait for it. The memory of its raw
 // members must not be used again. ErrEnded when the call has ended, so that its Outcome
 // is there; a [LimitError] when the bridge has too many tasks: the call goes on as it
-// was. ErrStopped and other errors mean that the session ended.
-func (s *Session) Keep(c *Call, terms TaskTerms) (Task, error) {
+// was. ErrStopped and other errors mean that the session ended, or ctx, whose end undoes
+// nothing.
+func (s *Session) Keep(ctx context.Context, c *Call, terms TaskTerms) (Task, error) {
 	t := &Task{
 		ID: TaskID(NewBridgeID()), Principal: terms.Principal, Tool: c.Tool,
 		Created: terms.Now, Updated: terms.Now, Expires: terms.Now.Add(terms.Life), Deadline: terms.Now.Add(terms.Timeout),
@@ -116,28 +118,29 @@ func (s *Session) Keep(c *Call, terms TaskTerms) (Task, error) {
 		ClientName: slices.Clone(c.Meta.ClientName), ClientVersion: slices.Clone(c.Meta.ClientVersion),
 		Capabilities: slices.Clone(c.Meta.Capabilities),
 	}
-	return s.askTask(func(reply chan<- taskReply) command { return &keep{call: c, task: t, reply: reply} })
+	return s.askTask(ctx, func(reply chan<- taskReply) command { return &keep{call: c, task: t, reply: reply} })
 }
 
 // Task returns a task as it is durable now. ErrUnknownTask when the principal has none
-// of that ID.
-func (s *Session) Task(id TaskID, principal string) (Task, error) {
-	return s.askTask(func(reply chan<- taskReply) command { return &getTask{id, principal, reply} })
+// of that ID, a [LimitError] when too many wait for a store that does not write, as for
+// the two that follow.
+func (s *Session) Task(ctx context.Context, id TaskID, principal string) (Task, error) {
+	return s.askTask(ctx, func(reply chan<- taskReply) command { return &getTask{id, principal, reply} })
 }
 
 // AnswerTask gives a task answers to what it asks for, by key; those to what is not
 // asked are left out. Once all are there, the call is made again. It returns when that
 // is durable. ErrUnknownTask.
-func (s *Session) AnswerTask(id TaskID, principal string, answers map[string]json.RawMessage) (Task, error) {
-	return s.askTask(func(reply chan<- taskReply) command {
+func (s *Session) AnswerTask(ctx context.Context, id TaskID, principal string, answers map[string]json.RawMessage) (Task, error) {
+	return s.askTask(ctx, func(reply chan<- taskReply) command {
 		return &answerTask{getTask{id, principal, reply}, answers}
 	})
 }
 
 // CancelTask ends a task that is not final, and tells the provider of it. It returns
 // when that is durable. ErrUnknownTask.
-func (s *Session) CancelTask(id TaskID, principal string) (Task, error) {
-	return s.askTask(func(reply chan<- taskReply) command { return &cancelTask{id, principal, reply} })
+func (s *Session) CancelTask(ctx context.Context, id TaskID, principal string) (Task, error) {
+	return s.askTask(ctx, func(reply chan<- taskReply) command { return &cancelTask{id, principal, reply} })
 }
 
 type taskReply struct {
@@ -145,13 +148,17 @@ type taskReply struct {
 	err  error
 }
 
-func (s *Session) askTask(c func(reply chan<- taskReply) command) (Task, error) {
+func (s *Session) askTask(ctx context.Context, c func(reply chan<- taskReply) command) (Task, error) {
 	reply := make(chan taskReply, 1)
 	if err := s.do(c(reply)); err != nil {
 		return Task{}, err
 	}
-	r := <-reply
-	return r.task, r.err
+	select {
+	case r := <-reply:
+		return r.task, r.err
+	case <-ctx.Done(): // a store that fails may keep us waiting
+		return Task{}, context.Cause(ctx)
+	}
 }
 
 type keep struct {
@@ -242,6 +249,9 @@ func (s *state) dropTasks(ids ...TaskID) {
 	s.s.cfg.Saver.Save(s.s, s.seq, Change{Bridge: s.s.cfg.Bridge, Revision: s.revision, DropTasks: ids})
 }
 
+// maxWaits bounds the requests about tasks that wait until something is durable.
+const maxWaits = 1024
+
 // find returns the principal's task, or nil having answered.
 func (g *getTask) find(s *state) *Task {
 	if s.stopped {
@@ -249,11 +259,15 @@ func (g *getTask) find(s *state) *Task {
 		return nil
 	}
 	t := s.tasks.byID[g.id]
-	if t == nil || t.Principal != g.principal {
+	switch {
+	case t == nil || t.Principal != g.principal:
 		g.reply <- taskReply{err: ErrUnknownTask}
-		return nil
+	case len(s.waits) >= maxWaits:
+		g.reply <- taskReply{err: &LimitError{Limit: "requests that wait for the store", Max: maxWaits}}
+	default:
+		return t
 	}
-	return t
+	return nil
 }
 
 func (g *getTask) apply(s *state) {

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -23,7 +24,7 @@ func kept(t *testing.T, s *session.Session, out *outbox) (session.Task, []byte) 
 		t.Fatal(err)
 	}
 	id := out.write()[0]
-	k, err := s.Keep(c, terms)
+	k, err := s.Keep(t.Context(), c, terms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func kept(t *testing.T, s *session.Session, out *outbox) (session.Task, []byte) 
 
 func task(t *testing.T, s *session.Session, id session.TaskID) session.Task {
 	t.Helper()
-	k, err := s.Task(id, "ann")
+	k, err := s.Task(t.Context(), id, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestAKeptCallsResultIsTheTasks(t *testing.T) {
 	if k := task(t, s, k.ID); k.Message != "half" {
 		t.Errorf("its message is %q", k.Message)
 	}
-	if _, err := s.Task(k.ID, "bob"); !errors.Is(err, session.ErrUnknownTask) {
+	if _, err := s.Task(t.Context(), k.ID, "bob"); !errors.Is(err, session.ErrUnknownTask) {
 		t.Errorf("another principal is told %v", err)
 	}
 	_ = i.Finish(id, result(`{"n":9007199254740993}`))
@@ -86,7 +87,7 @@ func TestATaskIsToldOfOnceItIsDurable(t *testing.T) {
 		id := []byte(out.write()[0])
 		answers := make(chan session.Task, 2)
 		go func() {
-			k, _ := s.Keep(c, terms)
+			k, _ := s.Keep(t.Context(), c, terms)
 			answers <- k
 		}()
 		synctest.Wait()
@@ -114,14 +115,14 @@ func TestWhatHasEndedOrIsTooMuchIsNotKept(t *testing.T) {
 	register(t, i, tool("a"))
 	ended := begin(t, s, "a")
 	_ = i.Finish([]byte(out.write()[0]), result(`{}`))
-	if _, err := s.Keep(ended, terms); !errors.Is(err, session.ErrEnded) {
+	if _, err := s.Keep(t.Context(), ended, terms); !errors.Is(err, session.ErrEnded) {
 		t.Errorf("an ended call: %v", err)
 	}
 	outcome(t, ended)
 	kept(t, s, out)
 	c := begin(t, s, "a")
 	id := []byte(out.write()[0])
-	if _, err := s.Keep(c, terms); !errors.Is(err, session.ErrBusy) {
+	if _, err := s.Keep(t.Context(), c, terms); !errors.Is(err, session.ErrBusy) {
 		t.Errorf("one too many: %v", err)
 	}
 	_ = i.Finish(id, result(`{}`))
@@ -142,7 +143,7 @@ func TestATaskGathersAnswersAndCallsAgain(t *testing.T) {
 		t.Fatalf("it asks as %+v", now)
 	}
 	answer := func(s *session.Session, answers map[string]json.RawMessage) session.Task {
-		k, err := s.AnswerTask(k.ID, "ann", answers)
+		k, err := s.AnswerTask(t.Context(), k.ID, "ann", answers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,17 +185,17 @@ func TestACancelledTaskIsCancelledAtTheProvider(t *testing.T) {
 	i, out := attach(t, s, "p")
 	register(t, i, tool("a"))
 	k, id := kept(t, s, out)
-	now, err := s.CancelTask(k.ID, "ann")
+	now, err := s.CancelTask(t.Context(), k.ID, "ann")
 	if err != nil || now.Status != session.TaskCancelled || len(out.cancel) != 1 {
 		t.Errorf("it is %+v, %v; %d told", now, err, len(out.cancel))
 	}
 	_ = i.Finish(id, result(`{}`)) // too late
-	if now, err = s.CancelTask(k.ID, "ann"); err != nil || now.Status != session.TaskCancelled || now.Result != nil {
+	if now, err = s.CancelTask(t.Context(), k.ID, "ann"); err != nil || now.Status != session.TaskCancelled || now.Result != nil {
 		t.Errorf("cancelled twice it is %+v, %v", now, err)
 	}
 	k, id = kept(t, s, out)
 	_ = i.Finish(id, session.Result{Raw: []byte(asks), Asks: true})
-	if now, err = s.CancelTask(k.ID, "ann"); err != nil || now.Status != session.TaskCancelled || len(now.Pending()) != 0 {
+	if now, err = s.CancelTask(t.Context(), k.ID, "ann"); err != nil || now.Status != session.TaskCancelled || len(now.Pending()) != 0 {
 		t.Errorf("cancelled while it asked it is %+v, %v", now, err)
 	}
 }
@@ -299,7 +300,49 @@ func TestATaskEndsAtItsDeadlineAndGoesAtItsEnd(t *testing.T) {
 		t.Errorf("it ended as %+v, %d told", f, len(out.cancel))
 	}
 	s.Tick(epoch.Add(24 * time.Hour))
-	if _, err := s.Task(k.ID, "ann"); !errors.Is(err, session.ErrUnknownTask) || len(d.snapshot().Tasks) != 0 {
+	if _, err := s.Task(t.Context(), k.ID, "ann"); !errors.Is(err, session.ErrUnknownTask) || len(d.snapshot().Tasks) != 0 {
 		t.Errorf("after its end: %v, %d kept", err, len(d.snapshot().Tasks))
 	}
+}
+
+// TestNobodyWaitsForAStoreForEver: one that does not write keeps those who ask for tasks
+// waiting no longer than they like, and not too many of them.
+func TestNobodyWaitsForAStoreForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		s := start(t, d, session.Limits{})
+		i, out := attach(t, s, "p")
+		register(t, i, tool("a"))
+		k, id := kept(t, s, out)
+		d.manual = true
+		_ = i.Finish(id, result(`{}`))
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := make(chan error, 2000)
+		for range 2000 {
+			go func() {
+				_, err := s.Task(ctx, k.ID, "ann")
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		if n := len(errs); n < 900 || n > 1000 {
+			t.Errorf("%d of 2000 were sent away", n)
+		}
+		for range len(errs) {
+			if err := <-errs; !errors.Is(err, session.ErrBusy) {
+				t.Errorf("sent away with %v", err)
+			}
+		}
+		cancel()
+		synctest.Wait()
+		for range len(errs) {
+			if err := <-errs; !errors.Is(err, context.Canceled) {
+				t.Errorf("left with %v", err)
+			}
+		}
+		s.Saved(d.seq)
+		if now := task(t, s, k.ID); now.Status != session.TaskDone {
+			t.Errorf("it is %+v", now)
+		}
+	})
 }

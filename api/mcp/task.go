@@ -109,7 +109,7 @@ var errKept = errors.New("the call has become a task")
 
 // keep makes the call in flight a task. False when it goes on as it is.
 func (x *exchange) keep(s *session.Session, c *session.Call) (o session.Outcome, done bool) {
-	t, err := s.Keep(c, session.TaskTerms{
+	t, err := s.Keep(x.r.Context(), c, session.TaskTerms{
 		Principal: x.principal, Now: time.Now(), Timeout: x.to.asTask, Life: x.e.limits.TaskLife,
 	})
 	switch {
@@ -117,10 +117,12 @@ func (x *exchange) keep(s *session.Session, c *session.Call) (o session.Outcome,
 		return o, false
 	case errors.Is(err, session.ErrEnded), errors.Is(err, session.ErrStopped):
 		return <-c.Done(), true
-	case err != nil:
+	}
+	x.kept = true // the call's members lie in the body
+	if err != nil {
 		return session.Outcome{Err: err}, true
 	}
-	x.task, x.kept = &t, true // the provider's connection may still read the body
+	x.task = &t
 	return session.Outcome{Err: errKept}, true
 }
 
@@ -153,7 +155,7 @@ func (x *exchange) taskRequest() {
 		case "tasks/update":
 			x.updateTask(s, session.TaskID(id))
 		case "tasks/cancel":
-			if _, err := s.CancelTask(session.TaskID(id), x.principal); err != nil {
+			if _, err := s.CancelTask(x.r.Context(), session.TaskID(id), x.principal); err != nil {
 				x.failed(err)
 				return
 			}
@@ -163,7 +165,7 @@ func (x *exchange) taskRequest() {
 }
 
 func (x *exchange) getTask(s *session.Session, id session.TaskID) {
-	t, err := s.Task(id, x.principal)
+	t, err := s.Task(x.r.Context(), id, x.principal)
 	if err != nil {
 		x.failed(err)
 		return
@@ -210,7 +212,7 @@ func (x *exchange) updateTask(s *session.Session, id session.TaskID) {
 			return
 		}
 	}
-	if _, err := s.AnswerTask(id, x.principal, answers); err != nil {
+	if _, err := s.AnswerTask(x.r.Context(), id, x.principal, answers); err != nil {
 		x.failed(err)
 		return
 	}
@@ -295,7 +297,7 @@ const maxTasks = 256
 // taskMessage is the notification for a task that has changed; nil when there is none
 // for this client.
 func (x *exchange) taskMessage(s *session.Session, id session.TaskID, mark string) []byte {
-	t, err := s.Task(id, x.principal)
+	t, err := s.Task(x.r.Context(), id, x.principal)
 	if err != nil || x.mayBeAsked(&t) != nil {
 		return nil
 	}

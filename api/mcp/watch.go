@@ -202,7 +202,7 @@ func (x *exchange) listen() {
 	}
 	defer watch.Close()
 	want.TaskIDs = slices.DeleteFunc(slices.Clone(want.TaskIDs), func(id session.TaskID) bool { // the watch keeps its own
-		_, err := watch.Session().Task(id, x.principal)
+		_, err := watch.Session().Task(x.r.Context(), id, x.principal)
 		return err != nil
 	})
 	id := string(x.q.id)
