@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"errors"
 	"testing"
 
 	"mcpbridge/session"
@@ -70,5 +71,44 @@ func TestUpdatesOfASlowStreamAreBounded(t *testing.T) {
 	kinds, uris := w.Take()
 	if len(uris) != 256 || !kinds.Has(session.KindResource) {
 		t.Errorf("%d URIs, kinds %b; want 256, and the list as changed", len(uris), kinds)
+	}
+}
+
+// TestASubscriptionEndsThoughItsProviderIsAway: what nobody wants any more is not begun
+// again when the provider comes back.
+func TestASubscriptionEndsThoughItsProviderIsAway(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	i, out := attach(t, s, "p")
+	register(t, i, offerOf(session.KindResource, "x:1"))
+	ask := func(method string) *session.Call {
+		c := &session.Call{Kind: session.KindResource, Tool: "x:1", Method: method}
+		if err := s.Begin(c); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for range 2 {
+		c := ask("resources/subscribe")
+		_ = i.Finish([]byte(out.write()[0]), result(`{}`))
+		outcome(t, c)
+	}
+	i.Detach(epoch)
+	back := func() map[string]int {
+		i, _ := attach(t, s, "p")
+		defer i.Detach(epoch)
+		return i.Subscriptions()
+	}
+	if subs := back(); len(subs) != 1 || subs["x:1"] != 2 {
+		t.Errorf("two subscriptions are known as %v", subs)
+	}
+	for range 2 {
+		c := ask("resources/unsubscribe")
+		s.Unpark(c)
+		if o := outcome(t, c); !errors.Is(o.Err, session.ErrAway) {
+			t.Errorf("outcome %+v", o)
+		}
+	}
+	if subs := back(); len(subs) != 0 {
+		t.Errorf("none is known as %v", subs)
 	}
 }

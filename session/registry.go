@@ -35,11 +35,12 @@ type provider struct {
 // maxSubscribed bounds the resources of a provider whose subscriptions are known.
 const maxSubscribed = 1024
 
-// subscribed counts a subscription, or the end of one, that the provider has taken.
-func (p *provider) subscribed(c *Call) {
+// subscribed counts a subscription that the provider has taken, or the end of one,
+// taken or not: the client wants it no more.
+func (p *provider) subscribed(c *Call, taken bool) {
 	uri := c.Name()
 	switch n := p.subs[uri]; {
-	case c.Method == "resources/subscribe" && (n > 0 || len(p.subs) < maxSubscribed):
+	case c.Method == "resources/subscribe" && taken && (n > 0 || len(p.subs) < maxSubscribed):
 		if p.subs == nil {
 			p.subs = map[string]int{}
 		}

@@ -31,6 +31,9 @@ func (s *state) end(c *Call, o Outcome) {
 		s.dismiss(c.inst)
 	}
 	s.stats.Ended[o.Reason].Add(1)
+	if c.Method != "" && c.inst != nil {
+		c.inst.provider.subscribed(c, o.Err == nil)
+	}
 	if answered := o.Reason <= ReasonProtocolError; !answered || len(c.asks) > 0 || c.inst != nil && len(c.inst.asks) > 0 {
 		s.unasked(c, answered)
 	}
@@ -101,9 +104,6 @@ func (f *finish) apply(s *state) {
 		f.result.Release()
 		s.late(f.inst, f.id)
 		return
-	}
-	if c.Method != "" && f.err == nil {
-		c.inst.provider.subscribed(c)
 	}
 	switch {
 	case f.err != nil:
