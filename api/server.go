@@ -111,7 +111,7 @@ func (s *Server) routes() chi.Router {
 
 	r.Handle("/api/v1/*", rest.New(rest.Config{
 		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
-		Deleted: s.deleted, Live: s.live, Authorize: s.auth.admin, Fault: Fault, Log: s.cfg.Log,
+		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Live: s.live, Authorize: s.auth.admin, Fault: Fault, Log: s.cfg.Log,
 	}))
 
 	r.Get("/healthz", s.healthz)

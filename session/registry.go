@@ -69,6 +69,7 @@ func (l *listed) awaySince() time.Time {
 // start builds the state that a Snapshot describes.
 func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 	s.s, s.limits, s.stats = sess, sess.cfg.Limits, sess.cfg.Stats
+	s.policy, s.policyVersion = sess.cfg.Policy.Or(defaultPolicy), sess.cfg.PolicyVersion
 	s.calls = map[uint64]*Call{}
 	s.watches = map[*Watch]struct{}{}
 	s.providers = map[ProviderID]*provider{}

@@ -31,8 +31,11 @@ type Stats struct {
 type Config struct {
 	Bridge BridgeID
 	Limits Limits
-	Saver  Saver
-	Stats  *Stats // shared; nil gets one of its own
+	// Policy is that of the bridge in a Version of it. Empty fields mean the defaults.
+	Policy        Policy
+	PolicyVersion uint64
+	Saver         Saver
+	Stats         *Stats // shared; nil gets one of its own
 	// Broken is told of a turn that panicked, with its stack. May be nil.
 	Broken func(bridge BridgeID, reason any, stack []byte)
 	// Clock dates the records of tasks. Nil means time.Now.

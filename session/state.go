@@ -16,6 +16,9 @@ type state struct {
 	stopped bool
 	cause   error // why stopped
 
+	policy        Policy
+	policyVersion uint64
+
 	calls   map[uint64]*Call
 	absent  map[absentKey]*Instance // that have left with calls in flight
 	watches map[*Watch]struct{}

@@ -9,6 +9,7 @@ import (
 // Status is what a Session is doing.
 type Status struct {
 	Revision  uint64 // of the durable catalog
+	Policy    Policy // every field filled in
 	Providers []ProviderStatus
 	Calls     int // in flight
 	Streams   int
@@ -36,7 +37,7 @@ func (s *Session) Status() (Status, error) {
 
 func (c *inspect) apply(s *state) {
 	shown := s.s.Catalog()
-	st := Status{Revision: shown.Revision, Calls: len(s.calls), Streams: len(s.watches)}
+	st := Status{Revision: shown.Revision, Policy: s.policy, Calls: len(s.calls), Streams: len(s.watches)}
 	for _, p := range s.providers {
 		ps := ProviderStatus{ID: p.id, Title: p.title, Version: p.version, Instances: len(p.instances), LeftAt: p.leftAt}
 		for key, l := range p.tools {

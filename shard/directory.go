@@ -17,6 +17,7 @@ import (
 type Config struct {
 	Store  store.Store
 	Limits session.Limits
+	Policy session.Policy // what a bridge's own leaves open
 	Stats  *session.Stats // counts all sessions; nil gets one of its own
 	Owner  string         // of the leases: a name for this process, for people
 	// CreateMissing makes a bridge on the first use of its ID. For open mode.
@@ -214,13 +215,17 @@ func (d *Directory) load(ctx context.Context, id session.BridgeID) (*session.Ses
 	if err := v.settle(id); err != nil {
 		return nil, err
 	}
-	if _, err := d.cfg.Store.Bridge(ctx, id); err != nil {
+	b, err := d.cfg.Store.Bridge(ctx, id)
+	if err != nil {
 		if !d.cfg.CreateMissing || !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
 		now := time.Now()
-		b := store.Bridge{ID: id, Created: now, Updated: now, Version: 1}
-		if err := d.cfg.Store.CreateBridge(ctx, d.leases[shard].Epoch, b); err != nil && !errors.Is(err, store.ErrExists) {
+		fresh := store.Bridge{ID: id, Created: now, Updated: now, Version: 1}
+		if err := d.cfg.Store.CreateBridge(ctx, d.leases[shard].Epoch, fresh); err != nil && !errors.Is(err, store.ErrExists) {
+			return nil, err
+		}
+		if b, err = d.cfg.Store.Bridge(ctx, id); err != nil { // somebody else may have made it
 			return nil, err
 		}
 	}
@@ -229,8 +234,35 @@ func (d *Directory) load(ctx context.Context, id session.BridgeID) (*session.Ses
 		return nil, err
 	}
 	return session.Start(session.Config{
-		Bridge: id, Limits: d.cfg.Limits, Saver: v, Stats: d.stats, Broken: d.broken,
+		Bridge: id, Limits: d.cfg.Limits, Policy: d.policy(b), PolicyVersion: b.Version, Saver: v, Stats: d.stats, Broken: d.broken,
 	}, snap, time.Now()), nil
+}
+
+// policy is that of a bridge. What cannot be read of it has its default.
+func (d *Directory) policy(b store.Bridge) session.Policy {
+	p, err := session.ParsePolicy(b.Policy)
+	if err != nil {
+		d.cfg.Log.Warn("a bridge's policy cannot be read", "bridge", b.ID, "err", err)
+	}
+	return p.Or(d.cfg.Policy)
+}
+
+// Updated gives the live session of a bridge, if it has one, the policy that the store
+// has now.
+func (d *Directory) Updated(ctx context.Context, id session.BridgeID) error {
+	e, ok := d.find(id)
+	if !ok {
+		return nil // the next activation reads it
+	}
+	<-e.ready
+	if e.session == nil {
+		return nil
+	}
+	b, err := d.cfg.Store.Bridge(ctx, id)
+	if err == nil {
+		e.session.SetPolicy(d.policy(b), b.Version)
+	}
+	return err
 }
 
 func (d *Directory) broken(id session.BridgeID, reason any, stack []byte) {

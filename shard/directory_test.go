@@ -427,3 +427,40 @@ func TestCloseDoesNotWaitForAnActivationThatCannotBegin(t *testing.T) {
 		}
 	})
 }
+
+func TestPolicyOfABridgeReachesItsLiveSession(t *testing.T) {
+	st := store.NewMemory(2)
+	d, err := shard.Open(t.Context(), shard.Config{
+		Store: st, Owner: "test", Policy: session.Policy{Definitions: session.Trust}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	b := store.Bridge{ID: "b", Version: 1, Policy: []byte(`{"names":"reject"}`)}
+	if err := st.CreateBridge(t.Context(), 1, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Updated(t.Context(), "b"); err != nil { // nothing is live
+		t.Fatal(err)
+	}
+	s, err := d.Session(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(p session.Policy) {
+		t.Helper()
+		if st, err := s.Status(); err != nil || st.Policy != p {
+			t.Errorf("policy %+v, %v; want %+v", st.Policy, err, p)
+		}
+	}
+	want(session.Policy{Instances: "share", Names: "reject", Definitions: "trust"})
+	b.Policy = []byte(`{"instances":"single","names":"nonsense"}`)
+	if _, err := st.UpdateBridge(t.Context(), 1, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Updated(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	want(session.Policy{Instances: "single", Names: "suffix", Definitions: "trust"})
+}

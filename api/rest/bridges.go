@@ -34,7 +34,25 @@ type policy struct{ json.RawMessage }
 func (policy) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Type:        huma.TypeObject,
-		Description: fmt.Sprintf("Settings of the bridge, at most %d bytes. Absent members have their defaults.", MaxPolicy),
+		Description: fmt.Sprintf("Settings of the bridge, at most %d bytes. Absent members have their defaults; members that are not named here are kept.", MaxPolicy),
+		Properties: map[string]*huma.Schema{
+			"instances": {
+				Type:        huma.TypeString,
+				Enum:        []any{session.Share, session.Single, session.Reject},
+				Description: "What a further live instance of a provider does: it joins the others, closes them, or is refused. By default share.",
+			},
+			"names": {
+				Type:        huma.TypeString,
+				Enum:        []any{session.Suffix, session.Reject},
+				Description: "What becomes of a name that another provider holds: the newcomer is listed under another name, or refused. By default suffix.",
+			},
+			"definitions": {
+				Type:        huma.TypeString,
+				Enum:        []any{session.Pin, session.Trust},
+				Description: "What becomes of a changed definition of a known tool: it is held until it is approved, or listed. By default pin, in open mode trust.",
+			},
+		},
+		AdditionalProperties: true,
 	}
 }
 
@@ -130,6 +148,9 @@ func (s *server) register() {
 	get := operation("getBridge", http.MethodGet, "/api/v1/bridges/{bridge}", "Read a bridge", http.StatusOK, http.StatusNotFound)
 	get.Responses = map[string]*huma.Response{"304": {Description: "The client's copy is current."}}
 	huma.Register(s.api, get, s.get)
+	s.registerUpdate(operation("updateBridge", http.MethodPatch, "/api/v1/bridges/{bridge}", "Change a bridge", http.StatusOK,
+		http.StatusBadRequest, http.StatusNotFound, http.StatusRequestTimeout, http.StatusPreconditionFailed,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType))
 	remove := operation("deleteBridge", http.MethodDelete, "/api/v1/bridges/{bridge}", "Delete a bridge", http.StatusNoContent, http.StatusNotFound)
 	remove.Description = "Removes the bridge, its tokens and its tools, and disconnects its providers and clients."
 	huma.Register(s.api, remove, s.delete)
@@ -140,8 +161,10 @@ func (s *server) create(ctx context.Context, in *createInput) (*createOutput, er
 	if body == nil {
 		body = new(createBody)
 	}
-	if body.Policy != nil && len(body.Policy.RawMessage) > MaxPolicy {
-		return nil, invalid("body.policy", "", fmt.Sprintf("expected at most %d bytes, have %d", MaxPolicy, len(body.Policy.RawMessage)))
+	if body.Policy != nil {
+		if err := checkPolicy(body.Policy.RawMessage); err != nil {
+			return nil, err
+		}
 	}
 	if in.Key == "" {
 		return s.mint(ctx, body)

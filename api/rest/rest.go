@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -33,6 +34,8 @@ type Config struct {
 	// Deleted is told of a bridge that is no longer in the store, so that its
 	// live session ends. It may be called for one that has none.
 	Deleted func(session.BridgeID)
+	// Updated is told of a bridge whose settings have changed in the store.
+	Updated func(context.Context, session.BridgeID) error
 	// Live describes a bridge's live session in JSON, for the "live" member; nil
 	// leaves the member out, as does a nil answer.
 	Live func(session.BridgeID) any
@@ -60,6 +63,9 @@ func New(cfg Config) http.Handler {
 	if cfg.Deleted == nil {
 		cfg.Deleted = func(session.BridgeID) {}
 	}
+	if cfg.Updated == nil {
+		cfg.Updated = func(context.Context, session.BridgeID) error { return nil }
+	}
 	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
 	s := &server{Config: cfg, replays: newReplays()}
 
@@ -69,7 +75,7 @@ func New(cfg Config) http.Handler {
 		writeProblem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
 	})
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
 				w.Header().Add("Allow", method)
 			}
@@ -83,7 +89,7 @@ func New(cfg Config) http.Handler {
 			Info: &huma.Info{
 				Title:       "mcpbridge provisioning API",
 				Version:     "1",
-				Description: "Creates, lists, reads and deletes bridges. Errors are RFC 9457 problems.",
+				Description: "Creates, lists, reads, changes and deletes bridges. Errors are RFC 9457 problems.",
 				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
 			Servers: []*huma.Server{{URL: cfg.PublicURL}},
@@ -95,7 +101,7 @@ func New(cfg Config) http.Handler {
 				},
 			},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat, mergePatch: huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{trimProblem},

@@ -37,6 +37,7 @@ type edge struct {
 	t       *testing.T
 	handler http.Handler
 	store   store.Store
+	updated []session.BridgeID
 	deleted []session.BridgeID
 	now     time.Time
 	log     bytes.Buffer
@@ -83,6 +84,10 @@ func newEdge(t *testing.T) *edge {
 		Epoch:     func(store.Shard) store.Epoch { return 1 },
 		PublicURL: publicURL + "/",
 		Deleted:   func(id session.BridgeID) { e.deleted = append(e.deleted, id) },
+		Updated: func(_ context.Context, id session.BridgeID) error {
+			e.updated = append(e.updated, id)
+			return nil
+		},
 		Live: func(id session.BridgeID) any {
 			if b, err := e.store.Bridge(context.Background(), id); err == nil && b.Name == "live" {
 				return map[string]int{"providers": 2}
@@ -103,6 +108,8 @@ func newEdge(t *testing.T) *edge {
 			switch {
 			case errors.Is(err, store.ErrNotFound):
 				return wire.Fault{Name: "not_found", Status: http.StatusNotFound, Message: "no such bridge"}
+			case errors.Is(err, store.ErrConflict):
+				return wire.Fault{Name: "conflict", Status: http.StatusPreconditionFailed, Message: "changed meanwhile"}
 			case errors.Is(err, store.ErrFenced):
 				return wire.Fault{Name: "moved", Status: http.StatusServiceUnavailable, RetryAfter: 1500 * time.Millisecond, Message: "try again"}
 			case errors.Is(err, errDenied):
@@ -630,6 +637,7 @@ func TestAPIDescribesItself(t *testing.T) {
 		"get /api/v1/bridges":             "200",
 		"get /api/v1/bridges/{bridge}":    "200",
 		"delete /api/v1/bridges/{bridge}": "204",
+		"patch /api/v1/bridges/{bridge}":  "200",
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {

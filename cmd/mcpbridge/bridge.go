@@ -17,6 +17,7 @@ type bridgeCmd struct {
 	Create bridgeCreateCmd `cmd:"" help:"Create a bridge and print its URLs and tokens, which no later command shows again."`
 	List   bridgeListCmd   `cmd:"" help:"List the bridges."`
 	Show   bridgeShowCmd   `cmd:"" help:"Show a bridge."`
+	Update bridgeUpdateCmd `cmd:"" help:"Change a bridge."`
 	Delete bridgeDeleteCmd `cmd:"" help:"Delete bridges, with their tokens and tools."`
 }
 
@@ -46,7 +47,7 @@ type bridgeRecord struct {
 type bridgeCreateCmd struct {
 	Name   string `help:"A name for people."`
 	Owner  string `help:"Whose it is, for people."`
-	Policy string `placeholder:"JSON" help:"Settings of the bridge, a JSON object."`
+	Policy string `placeholder:"JSON" help:"Settings of the bridge, a JSON object: instances (share, single, reject), names (suffix, reject), definitions (pin, trust)."`
 	adminFlags
 }
 

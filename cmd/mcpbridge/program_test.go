@@ -123,6 +123,7 @@ func TestWrongUseIsStatus2(t *testing.T) {
 		"bridge":                {[]string{"tools", "a/b"}, `.*neither a bridge ID nor a URL.*`},
 		"bridge URL":            {[]string{"tools", "ftp://host/b/x"}, `.*not an http or https URL.*`},
 		"policy":                {[]string{"bridge", "create", "--policy", "reject"}, `.*--policy is not a JSON object.*`},
+		"nothing to change":     {[]string{"bridge", "update", "b"}, `.*nothing to change.*--policy.*`},
 		"server":                {[]string{"bridge", "list", "--server", "localhost"}, `.*--server is .*http or https.*`},
 		"output":                {[]string{"bridge", "list", "-o", "xml"}, `.*--output.*`},
 	} {

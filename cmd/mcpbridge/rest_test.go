@@ -70,6 +70,11 @@ func TestBridgeCommandsProvision(t *testing.T) {
 		`id +\w{26}\n.*MCP URL +https://\S+\n.*client token +mcpb_cli_\w+\nprovider token +mcpb_prv_\w+\n`, ``)
 	run(t.Context(), "", "bridge", "show", made.ID).want(t, exitOK,
 		`id +`+made.ID+`\nname +Ada's\nowner +ada\npolicy +\{"names":"reject"\}\ncreated .*`, ``)
+	run(t.Context(), "", "bridge", "update", made.ID, "--owner", "", "--policy", `{"instances":"single"}`).want(t, exitOK,
+		`id +`+made.ID+`\nname +Ada's\npolicy +\{"instances":"single","names":"reject"\}\ncreated .*`, ``)
+	run(t.Context(), "", "bridge", "update", made.ID, "--owner", "ada", "--policy", `{"instances":"few"}`).want(t, exitFailed,
+		``, `mcpbridge: 422 .*body\.policy\.instances.*\n`)
+	run(t.Context(), "", "bridge", "update", made.ID, "--owner", "ada").want(t, exitOK, `.*owner +ada\n.*`, ``)
 	o = run(t.Context(), "", "bridge", "list")
 	o.want(t, exitOK, `ID +CREATED +OWNER +NAME\n.*`+made.ID+` .* ada +Ada's\n.*`, ``)
 	if lines := strings.Count(o.stdout, "\n"); lines != 3 || strings.Contains(o.stdout, "mcpb_") {

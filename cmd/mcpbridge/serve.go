@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mcpbridge/api"
+	"mcpbridge/session"
 	"mcpbridge/shard"
 	"mcpbridge/store"
 )
@@ -75,6 +76,7 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 	dir, err := shard.Open(ctx, shard.Config{
 		Store:         st,
 		Limits:        c.Limits.limits(),
+		Policy:        c.policy(),
 		Owner:         fmt.Sprintf("%s/%d", host, os.Getpid()),
 		CreateMissing: c.Open,
 		Log:           log,
@@ -99,6 +101,15 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 	defer trimmed.Wait()
 	defer stop()
 	return c.serve(ctx, p, listener, handler, log)
+}
+
+// policy is what a bridge's own leaves open: who runs the bridge for themselves alone
+// writes the tools too.
+func (c *serveCmd) policy() session.Policy {
+	if c.Open {
+		return session.Policy{Definitions: session.Trust}
+	}
+	return session.Policy{}
 }
 
 // handler is every route of the server.
