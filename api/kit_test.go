@@ -164,8 +164,8 @@ func (w *world) end() {
 	w.server.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	w.dir.Close()
 	w.server.Close(ctx)
+	w.dir.Close()
 	_ = w.http.Close()
 	<-w.served
 	w.client.CloseIdleConnections()

@@ -263,6 +263,12 @@ func TestStreamTellsOfChangesOnce(t *testing.T) {
 	if got, want := modern.want("result"), `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1,"io.modelcontextprotocol/serverInfo":{"name":"mcpbridge","title":"mcpbridge","version":"test"}}}}`; got != want {
 		t.Errorf("last message %s", got)
 	}
+	if line, err := newer.in.ReadString('\n'); err != nil || line != "\n" { // behind the event before
+		t.Errorf("line %q, %v", line, err)
+	}
+	if line, err := newer.in.ReadString('\n'); line != "retry: 2000\n" {
+		t.Errorf("line %q, %v; want to be told when to come back", line, err)
+	}
 	for _, e := range []*events{newer, modern} {
 		if data, err := e.next(); !errors.Is(err, io.EOF) {
 			t.Errorf("after the drain: %s, %v", data, err)

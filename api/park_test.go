@@ -98,3 +98,67 @@ func TestACallWhoseProviderStaysAwaySaysSo(t *testing.T) {
 		w.end()
 	})
 }
+
+// TestCallsWaitAcrossARestart: calls wait for their provider when the process is told to
+// stop. Nobody has them yet, so their clients are told to come again; the next process
+// gives each of them to the provider once, in the order in which they came back.
+func TestCallsWaitAcrossARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble, withLimits(session.Limits{Park: parkFor}))
+		p := w.provider("b", "p", "")
+		p.register(tool("a"))
+		_ = p.ws.CloseNow()
+		synctest.Wait()
+		const calls = 200
+		told, answers := make(chan answer, calls), make(chan answer, calls)
+		var again [calls]chan struct{}
+		for n := range calls {
+			again[n] = make(chan struct{})
+			go func() {
+				body := callBody(fmt.Sprint(n), "a", fmt.Sprintf(`{"n":%d}`, n))
+				told <- w.post("b", body)
+				<-again[n]
+				answers <- w.post("b", body)
+			}()
+			synctest.Wait()
+		}
+		w.server.Drain()
+		for range calls {
+			if a := <-told; a.status != 503 || a.header.Get("Retry-After") != "2" {
+				t.Fatalf("told %d %v %s", a.status, a.header, a.body)
+			}
+		}
+		w.restart()
+		for n := range calls {
+			close(again[n])
+			synctest.Wait()
+		}
+		time.Sleep(3 * time.Second)
+		p = w.provider("b", "p", "")
+		p.send(`{"type":"registerTools","tools":[` + tool("a") + `]}`)
+		seen := p.frames()
+		for n := range calls {
+			f := <-seen
+			for f.Type != "callTool" {
+				f = <-seen
+			}
+			if want := fmt.Sprintf(`{"n":%d}`, n); string(f.Params) != want {
+				t.Fatalf("delivered %s, want %s", f.Params, want)
+			}
+			p.result(f.CallID, `{"content":[],"n":`+string(f.Params)+`}`)
+		}
+		for range calls {
+			if a := <-answers; strings.Contains(a.body, "isError") || !strings.Contains(a.body, `"n":{"n":`) {
+				t.Errorf("answered %s", a.body)
+			}
+		}
+		synctest.Wait()
+		for len(seen) > 0 {
+			if f := <-seen; f.Type == "callTool" {
+				t.Errorf("delivered once more: %s", f.raw)
+			}
+		}
+		_ = p.ws.CloseNow()
+		w.end()
+	})
+}

@@ -138,6 +138,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // the answer may have begun: the connection ends
 		}
 	}()
+	if s.draining.Load() && r.Header.Get("Upgrade") == "" {
+		w.Header()["Connection"] = []string{"close"} // the client's next request finds the next process
+	}
 	if r.ContentLength != 0 {
 		// Also for one that is refused: net/http reads the body before it answers.
 		wire.ReadBy(w, time.Now().Add(bodyTimeout))
@@ -292,23 +295,16 @@ func (s *Server) live(id session.BridgeID) any {
 	return nil
 }
 
-// Drain stops new work: /readyz says no, new requests are asked to come back,
-// streams end, and providers are told to reconnect in a moment. Running calls go
-// on.
+// Drain stops new work: /readyz says no, new requests are asked to come back, as are
+// the calls that wait for their provider, and streams end. Running calls go on.
 func (s *Server) Drain() {
 	s.draining.Store(true)
-	s.providers.Reconnect(reconnectAfter)
 	s.mcp.Close()
 }
 
-// Close closes every provider's connection and waits for them; ctx bounds how
-// politely. The directory can be closed after it.
+// Close asks every provider to come back in a moment, closes the connections and waits
+// for them; ctx bounds how politely. The directory can be closed after it.
 func (s *Server) Close(ctx context.Context) {
-	s.draining.Store(true)
-	s.mcp.Close()
+	s.Drain()
 	s.providers.Close(ctx)
 }
-
-// reconnectAfter is the least that a provider should wait before it dials again
-// when the process goes away.
-const reconnectAfter = 500 * time.Millisecond

@@ -103,7 +103,7 @@ func TestASubscriptionEndsThoughItsProviderIsAway(t *testing.T) {
 	}
 	for range 2 {
 		c := ask("resources/unsubscribe")
-		s.Unpark(c)
+		s.Unpark(c, nil)
 		if o := outcome(t, c); !errors.Is(o.Err, session.ErrAway) {
 			t.Errorf("outcome %+v", o)
 		}

@@ -45,14 +45,21 @@ func (s *state) unpark(p *provider) {
 	}
 }
 
-type unpark struct{ call *Call }
+type unpark struct {
+	call  *Call
+	cause error
+}
 
-// Unpark ends a call that still waits for its provider, and was never delivered, with
-// an [AwayError]. Any other is left alone.
-func (s *Session) Unpark(c *Call) { _ = s.do(&unpark{c}) } // a session that has ended has answered
+// Unpark ends a call that still waits for its provider, and was never delivered: for
+// the cause, or with an [AwayError] if that is nil. Any other is left alone.
+func (s *Session) Unpark(c *Call, cause error) { _ = s.do(&unpark{c, cause}) } // a session that has ended has answered
 
 func (u *unpark) apply(s *state) {
-	if c := u.call; s.calls[c.id] == c && c.parked() {
+	switch c := u.call; {
+	case s.calls[c.id] != c || !c.parked():
+	case u.cause != nil:
+		s.end(c, Outcome{Err: u.cause, Reason: reasonOf(u.cause)})
+	default:
 		s.end(c, s.unanswered(c))
 	}
 }

@@ -18,7 +18,7 @@ func TestParkedCallsAreDeliveredInOrderAndOnce(t *testing.T) {
 	for _, name := range []string{"a", "b", "a", "a"} {
 		calls = append(calls, begin(t, s, name))
 	}
-	s.Unpark(calls[2])
+	s.Unpark(calls[2], nil)
 	if o := outcome(t, calls[2]); !errors.Is(o.Err, session.ErrAway) {
 		t.Errorf("one that was given up: %+v", o)
 	}
@@ -34,7 +34,7 @@ func TestParkedCallsAreDeliveredInOrderAndOnce(t *testing.T) {
 	if len(ids) != 2 || ids[0] != string(calls[0].AppendID(nil)) || ids[1] != string(calls[1].AppendID(nil)) {
 		t.Fatalf("delivered %q", ids)
 	}
-	s.Unpark(calls[0]) // too late
+	s.Unpark(calls[0], nil) // too late
 	register(t, i, tool("a"), tool("b"))
 	if n := len(out.write()); n != 0 {
 		t.Fatalf("%d calls were delivered twice", n)

@@ -43,7 +43,7 @@ func TestCallsOfAnInstanceThatIsNotResumedEndAsUnknown(t *testing.T) {
 	pending(t, waiting)
 	i.Forsake()
 	pending(t, waiting)
-	s.Unpark(waiting)
+	s.Unpark(waiting, nil)
 	if o := outcome(t, given); !errors.Is(o.Err, session.ErrProviderGone) {
 		t.Errorf("what was delivered: %v", o.Err)
 	}

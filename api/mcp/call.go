@@ -292,6 +292,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 	}
 	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
+	quit := x.e.quit
 	var keep <-chan time.Time
 	if x.to.keepAfter > 0 {
 		t := time.NewTimer(x.to.keepAfter)
@@ -317,6 +318,9 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			}
 			x.unask(p, (*session.Ask).Answered)
 			timer.Reset(p.next(time.Now()))
+		case <-quit: // the next process may take it, if no provider has
+			quit = nil
+			s.Unpark(c, session.ErrShutdown)
 		case <-keep:
 			if o, done := x.keep(s, c); done {
 				p.relay()
@@ -334,7 +338,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			}
 			if !p.parkBy.IsZero() && !now.Before(p.parkBy) {
 				p.parkBy = time.Time{}
-				s.Unpark(c)
+				s.Unpark(c, nil)
 			}
 			p.beat(now)
 			timer.Reset(p.next(now))

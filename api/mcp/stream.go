@@ -78,6 +78,10 @@ var comment = []byte(": keep-alive\n\n")
 // alive sends a comment.
 func (s *stream) alive() { s.write(comment) }
 
+// later asks the client to come back when the next process is there: some clients give
+// up after two attempts (HTML, section 9.2.6, "retry").
+func (s *stream) later() { s.write([]byte("retry: 2000\n\n")) }
+
 // write sends bytes at once. A peer that does not take them in time loses the
 // stream.
 func (s *stream) write(b []byte) {

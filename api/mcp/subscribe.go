@@ -38,7 +38,7 @@ func (x *exchange) tellAll(s *session.Session, method string, all []target) (tak
 		if s.Begin(c) != nil {
 			break // the session has ended; so will the stream
 		}
-		s.Unpark(c)
+		s.Unpark(c, nil)
 		calls[i] = c
 	}
 	late := time.NewTimer(time.Until(deadline))

@@ -60,6 +60,9 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		to = c
 	}
 	e.follow(r, to, watch, mine.replaced, in)
+	if e.draining() && !to.broken() {
+		out.later()
+	}
 }
 
 // everyKind is the set of all kinds.

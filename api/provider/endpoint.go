@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -256,20 +257,18 @@ func (c *conn) probe() {
 	}
 }
 
-// Reconnect asks every provider that knows the message to come back after a
-// while, spread over [after, 2*after).
-func (e *Endpoint) Reconnect(after time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	i := 0
-	for c := range e.conns {
-		c.d.reconnect(after + after*time.Duration(i)/time.Duration(len(e.conns)))
-		i++
-	}
-}
+// When providers should come back to the next process: each after reconnectAfter and
+// a part of a time that is longer the more they are, so that they do not all come at
+// once.
+const (
+	reconnectAfter  = 500 * time.Millisecond
+	reconnectSpread = 500 * time.Millisecond
+	reconnectEach   = 500 * time.Microsecond
+)
 
-// Close closes every connection with [session.ErrShutdown] and waits until all
-// have ended; ctx ends the politeness, not the waiting.
+// Close asks every provider that knows the message to come back after a while, closes
+// every connection with [session.ErrShutdown] and waits until all have ended; ctx ends
+// the politeness, not the waiting.
 func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
 	if e.closed {
@@ -277,7 +276,9 @@ func (e *Endpoint) Close(ctx context.Context) {
 		return
 	}
 	e.closed = true
+	spread := reconnectSpread + reconnectEach*time.Duration(len(e.conns))
 	for c := range e.conns {
+		c.d.reconnect(reconnectAfter + rand.N(spread))
 		c.out.Close(session.ErrShutdown)
 	}
 	e.mu.Unlock()

@@ -30,6 +30,7 @@ type serveConfig struct {
 
 	LogLevel  string        `enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error. Default: ${default}."`
 	LogFormat string        `enum:"text,json" default:"text" help:"text or json. Default: ${default}."`
+	Notice    time.Duration `name:"shutdown-notice" default:"250ms" placeholder:"DURATION" help:"How long a server that is told to stop answers new requests with 503, and /readyz with no, before it takes no more connections. Default: ${default}."`
 	Grace     time.Duration `name:"shutdown-grace" default:"10s" placeholder:"DURATION" help:"How long running calls may take to end once the server is told to stop. Default: ${default}."`
 
 	Limits limitFlags `embed:"" group:"Limits"`
@@ -139,6 +140,8 @@ func (c *serveConfig) check() error {
 		return usagef("--open turns authentication off, so it needs a loopback address: --listen is %s, want 127.0.0.1:PORT", c.Listen)
 	case c.PublicURL == "" && !loopback:
 		return usagef("--listen %s is reached from other machines: say how with --public-url, such as https://bridge.example.com", c.Listen)
+	case c.Notice < 0:
+		return usagef("--shutdown-notice is %v, want 0 or more", c.Notice)
 	case c.Grace < 0:
 		return usagef("--shutdown-grace is %v, want 0 or more", c.Grace)
 	}

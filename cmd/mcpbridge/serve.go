@@ -148,12 +148,12 @@ func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	dropSilent(server)
+	leaving := takesLeave(server)
 	parts, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) { // of no use any more once we leave
 			fail(fmt.Errorf("serving: %w", err))
 		}
 	})
@@ -172,7 +172,7 @@ func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener,
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Grace)
 	defer cancel()
 	handler.Drain()
-	if err := server.Shutdown(grace); err != nil {
+	if err := leaving.leave(grace, c.Notice, server, listener); err != nil {
 		log.Warn("requests were cut off", "err", err)
 		cut(context.Cause(grace))
 		_ = server.Close()
@@ -188,32 +188,9 @@ func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener,
 	return cause
 }
 
-// dropSilent makes a server that shuts down close the connections on which nothing
-// has been sent: net/http waits 5 s for them, and a browser opens some in advance.
-func dropSilent(server *http.Server) {
-	var mu sync.Mutex
-	silent := map[net.Conn]struct{}{}
-	server.ConnState = func(c net.Conn, state http.ConnState) {
-		mu.Lock()
-		defer mu.Unlock()
-		if state == http.StateNew {
-			silent[c] = struct{}{}
-		} else {
-			delete(silent, c)
-		}
-	}
-	server.RegisterOnShutdown(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for c := range silent {
-			_ = c.Close()
-		}
-	})
-}
-
 // listen opens the listener, and checks that --open ended up on loopback.
 func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	listener, err := listenTCP(ctx, c.Listen)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is in use by another program: end that one, or choose another address with --listen HOST:PORT", c.Listen)
