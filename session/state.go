@@ -171,8 +171,13 @@ func (a *abandon) apply(s *state) {
 		o = s.unanswered(c)
 	case c.withdraw() || c.withdrawn():
 		o.Err = fmt.Errorf("%w; it was never delivered", a.cause)
-	case c.inst.leftAt.IsZero(): // otherwise nobody could be told
-		c.inst.outbox.Cancel(c, o.Reason)
+	default:
+		if o.Reason == ReasonTimeout {
+			o.Err = fmt.Errorf("%w; its outcome is unknown", a.cause)
+		}
+		if c.inst.leftAt.IsZero() { // otherwise nobody could be told
+			c.inst.outbox.Cancel(c, o.Reason)
+		}
 	}
 	s.end(c, o)
 }

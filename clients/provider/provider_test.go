@@ -751,6 +751,8 @@ func TestBackOffGrowsToItsCapAndStartsOver(t *testing.T) {
 	})
 }
 
+// TestHungUpgradeIsGivenUp holds case O6: a relay that takes the connection and says
+// nothing.
 func TestHungUpgradeIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bridge := providertest.New(t)
