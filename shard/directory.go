@@ -161,10 +161,15 @@ var errAgain = errors.New("activation was interrupted")
 
 // activate loads a bridge and starts its session. It owns the entry until ready.
 func (d *Directory) activate(ctx context.Context, id session.BridgeID, e *entry) {
-	defer close(e.ready)
+	e.err = errAgain // what a panic leaves
+	defer func() {
+		if e.session == nil {
+			d.live.CompareAndDelete(id, e)
+		}
+		close(e.ready)
+	}()
 	s, err := d.load(ctx, id)
 	if err != nil {
-		d.live.CompareAndDelete(id, e)
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", errAgain, err) // others may still want it
 		}
@@ -172,7 +177,7 @@ func (d *Directory) activate(ctx context.Context, id session.BridgeID, e *entry)
 		return
 	}
 	e.used.Store(d.round.Load())
-	e.session = s
+	e.session, e.err = s, nil
 	if err := d.barred(id); err != nil { // whoever stops all may have looked before this one was there
 		s.Stop(err)
 	}

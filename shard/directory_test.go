@@ -28,10 +28,14 @@ type slow struct {
 	changes atomic.Int64
 	fail    atomic.Pointer[error]
 	hold    atomic.Pointer[chan struct{}] // Save waits until it is closed
+	panics  atomic.Int64                  // how many loads panic from now on
 }
 
 func (s *slow) Load(ctx context.Context, id session.BridgeID) (session.Snapshot, error) {
 	s.loads.Add(1)
+	if s.panics.Add(-1) >= 0 {
+		panic("loading")
+	}
 	return s.Store.Load(ctx, id)
 }
 
@@ -463,4 +467,22 @@ func TestPolicyOfABridgeReachesItsLiveSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(session.Policy{Instances: "single", Names: "suffix", Definitions: "trust"})
+}
+
+func TestActivationThatPanicsIsTriedAgain(t *testing.T) {
+	st := &slow{Store: store.NewMemory(1)}
+	provision(t, st, "b")
+	d := open(t, st, session.Limits{})
+	st.panics.Store(1)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was kept from whoever asked")
+			}
+		}()
+		_, _ = d.Session(t.Context(), "b")
+	}()
+	if _, err := d.Session(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,7 @@ func (c *conn) read() {
 			}
 			break
 		}
-		keep, bad := c.d.handle(buf)
+		keep, bad := c.handle(buf)
 		if !keep {
 			buf.Release()
 		}
@@ -93,7 +94,9 @@ func (c *conn) read() {
 			break
 		}
 	}
-	c.d.ended()
+	if err := survive(func() error { c.d.ended(); return nil }); err != nil {
+		c.fault(err)
+	}
 	c.mu.Lock()
 	c.left = true
 	inst := c.inst
@@ -104,6 +107,40 @@ func (c *conn) read() {
 	}
 	_ = c.ws.CloseNow() // the descriptor stays open after a failed read
 	c.e.remove(c)
+}
+
+// handle takes one frame. A panic is this connection's alone, whose end it is.
+func (c *conn) handle(buf *wire.Buffer) (keep bool, err error) {
+	err = survive(func() (err error) {
+		keep, err = c.d.handle(buf)
+		return err
+	})
+	return keep, err
+}
+
+// panicked is a fault of ours that a peer's message met.
+type panicked struct {
+	reason any
+	stack  []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.reason) }
+
+// survive makes a panic of f an error.
+func survive(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &panicked{r, debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// fault logs a fault of ours, if err is one.
+func (c *conn) fault(err error) {
+	if p, ok := errors.AsType[*panicked](err); ok {
+		c.e.cfg.Log.Error("a provider's connection panicked", "bridge", c.bridge, "err", p.reason, "stack", string(p.stack))
+	}
 }
 
 // refuseClose closes for a fault of the peer's, waiting for it to hear why.
@@ -152,6 +189,7 @@ func (p *problem) Error() string { return p.message }
 func (c *conn) complain(err error) bool {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
+		c.fault(err)
 		f := c.e.cfg.Fault(err)
 		p = &problem{code: f.Name, message: f.Message, close: websocket.StatusCode(f.Close)}
 	}
@@ -182,7 +220,7 @@ func (c *conn) unattached(err error) error {
 // an idle provider holds it, and Go shrinks stacks only as it collects garbage.
 func aside[M any](handle func(M) error, m M) error {
 	done := make(chan error, 1)
-	go func() { done <- handle(m) }()
+	go func() { done <- survive(func() error { return handle(m) }) }()
 	return <-done
 }
 

@@ -226,16 +226,23 @@ func (e *Endpoint) keep() {
 			c.out.Close(ErrSilent) // it may read, though it does not speak
 		}
 		for _, c := range due {
-			c.d.ping(false)
+			c.ping(false)
 		}
 		for _, c := range quiet {
-			c.d.ping(true)
+			c.ping(true)
 		}
 		clear(dead)
 		clear(stuck)
 		clear(due)
 		clear(quiet)
 		dead, stuck, due, quiet = dead[:0], stuck[:0], due[:0], quiet[:0]
+	}
+}
+
+func (c *conn) ping(quiet bool) {
+	if err := survive(func() error { c.d.ping(quiet); return nil }); err != nil {
+		c.fault(err)
+		c.e.cut(c, err)
 	}
 }
 

@@ -137,7 +137,10 @@ func (o *outbox) write() {
 		o.mu.Unlock()
 		done := 0
 		for i := range batch {
-			o.writeItem(&batch[i])
+			if err := survive(func() error { o.writeItem(&batch[i]); return nil }); err != nil {
+				o.c.fault(err)
+				_ = o.c.raw.Close() // its reader sees the end
+			}
 			done += batch[i].size
 			batch[i] = item{}
 		}
