@@ -41,6 +41,7 @@ var table = []row{
 	{store.ErrConflict, wire.Fault{Name: "conflict", Status: 412, Message: "it was changed meanwhile"}},
 	{store.ErrExists, wire.Fault{Name: "exists", Status: 409, Message: "it exists already"}},
 
+	{session.ErrCutOff, wire.Fault{Name: "cut_off", Status: 502, ToolError: true}},
 	{session.ErrUnknownTool, wire.Fault{Name: "unknown_tool", Status: 404, Code: -32602}},
 	{session.ErrBusy, wire.Fault{Name: "busy", Status: 429, ToolError: true, RetryAfter: time.Second}},
 	{session.ErrAway, wire.Fault{Name: "away", Status: 504, ToolError: true}},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net"
 	"syscall"
 	"testing"
@@ -104,5 +105,28 @@ func TestSilentProviderDoesNotHoldTheServer(t *testing.T) {
 	}
 	if took := time.Since(began); took > stopsWithin+time.Second { // goodbye is 2 s
 		t.Errorf("stopping took %v", took)
+	}
+}
+
+// A call that outlasts the grace was delivered: its client must not take it for one that
+// may be made again.
+func TestCallThatOutlastsTheGraceIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--open", "--shutdown-grace", "300ms")
+	begun := make(chan struct{})
+	s.provide("home", "", provider.Tool{
+		Name: "stuck", Description: "Never answers.",
+		Handle: func(ctx context.Context, _ *provider.Call) (provider.Result, error) {
+			close(begun)
+			<-ctx.Done()
+			return provider.Result{}, context.Cause(ctx)
+		},
+	})
+	call := start(t, "call", s.mcpURL("home"), "stuck")
+	await(t, begun, "the call")
+	s.signal(syscall.SIGTERM)
+	call.outcome().want(t, 1, `the bridge is shutting down; the call was delivered, and its outcome is unknown\n`, `mcpbridge: the tool reports an error\n`)
+	if status := s.wait(); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, s.stderr)
 	}
 }

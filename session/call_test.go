@@ -242,14 +242,19 @@ func TestStopEndsEverythingOnce(t *testing.T) {
 	var acks []session.Registered
 	ack := func(r session.Registered) { acks = append(acks, r) }
 	_ = i.Register(tools("a"), ack)
+	given := begin(t, s, "a")
+	out.write()
 	c := begin(t, s, "a")
 	w, err := s.Watch()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Stop(session.ErrShutdown)
-	if o := outcome(t, c); !errors.Is(o.Err, session.ErrShutdown) {
-		t.Errorf("call: %+v", o)
+	if o := outcome(t, given); !errors.Is(o.Err, session.ErrShutdown) || !errors.Is(o.Err, session.ErrCutOff) {
+		t.Errorf("a call that was delivered: %+v", o)
+	}
+	if o := outcome(t, c); !errors.Is(o.Err, session.ErrShutdown) || errors.Is(o.Err, session.ErrCutOff) {
+		t.Errorf("a call that was not: %+v", o)
 	}
 	<-w.Done()
 	if !errors.Is(w.Cause(), session.ErrShutdown) || !errors.Is(out.closed, session.ErrShutdown) {

@@ -21,6 +21,9 @@ var (
 	// ErrProviderGone: the provider left after the call was handed to its
 	// connection. Whether the tool ran is unknown.
 	ErrProviderGone = errors.New("the tool's provider disconnected during the call; the outcome is unknown")
+	// ErrCutOff: the session ended after the call was handed to a provider's connection.
+	// It wraps beside why, so that what may be repeated can be told from what may not.
+	ErrCutOff = errors.New("the call was delivered, and its outcome is unknown")
 	// ErrBadResult: the provider's answer is not a tool result.
 	ErrBadResult = errors.New("the provider's answer is not a tool result")
 	// ErrResumed: a newer connection of the same instance has taken this one's place.

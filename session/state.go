@@ -245,7 +245,11 @@ func (s *state) stop(cause error) {
 	s.stopped, s.cause = true, cause
 	s.s.ended.Store(true)
 	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
-		s.end(s.calls[id], Outcome{Err: cause, Reason: reasonOf(cause)})
+		c, o := s.calls[id], Outcome{Err: cause, Reason: reasonOf(cause)}
+		if !c.withdraw() && !c.withdrawn() {
+			o.Err = fmt.Errorf("%w; %w", cause, ErrCutOff)
+		}
+		s.end(c, o)
 	}
 	for _, p := range s.providers {
 		for _, i := range p.instances {

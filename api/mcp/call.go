@@ -3,6 +3,7 @@ package mcp
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -168,6 +169,9 @@ func (x *exchange) goOn(h *heldCall, p *pulse) session.Outcome {
 	}
 }
 
+// errNotTaken ends a call that waits for its provider when the process does.
+var errNotTaken = fmt.Errorf("%w; the call was not delivered: call again", session.ErrShutdown)
+
 // describe tells the provider of the client.
 func (x *exchange) describe(c *session.Call) {
 	c.Meta.Progress = x.q.meta.token != nil && c.Events
@@ -320,7 +324,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 			timer.Reset(p.next(time.Now()))
 		case <-quit: // the next process may take it, if no provider has
 			quit = nil
-			s.Unpark(c, session.ErrShutdown)
+			s.Unpark(c, errNotTaken)
 		case <-keep:
 			if o, done := x.keep(s, c); done {
 				p.relay()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -84,11 +83,32 @@ func (l *leaveTaking) dismissAll() {
 	}
 }
 
-// left is how many connections there are, and how many of them carry a request.
-func (l *leaveTaking) left() (conns, busy int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.conns), l.busy
+// wait waits until no connection carries a request, or, with all, until there is none;
+// false once ctx has ended.
+func (l *leaveTaking) wait(ctx context.Context, all bool) bool {
+	for {
+		l.mu.Lock()
+		left := l.busy
+		if all {
+			left = len(l.conns)
+		}
+		l.mu.Unlock()
+		if left == 0 {
+			return true
+		}
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// part waits a little for the clients to close their connections.
+func (l *leaveTaking) part(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, parting)
+	defer cancel()
+	l.wait(ctx, true)
 }
 
 // listenTCP is net.Listen for a listener that refuseNew can make deaf: multipath TCP,
@@ -99,11 +119,11 @@ func listenTCP(ctx context.Context, address string) (net.Listener, error) {
 	return config.Listen(ctx, "tcp", address)
 }
 
-// leave stops a server whose handler refuses new requests: notice passes, so that
-// whoever asks learns of it from an answer; the listener takes no more connections,
-// and loses none that it has; the others end. It returns once every request has been
-// answered, or why not, once ctx has ended.
-func (l *leaveTaking) leave(ctx context.Context, notice time.Duration, server *http.Server, listener net.Listener) error {
+// leave takes leave of the clients of a server whose handler refuses new requests: notice
+// passes, so that whoever asks learns of it from an answer; the listener takes no more
+// connections, and loses none that it has; the others end. It returns once every request
+// has been answered, or why not, once ctx has ended.
+func (l *leaveTaking) leave(ctx context.Context, notice time.Duration, listener net.Listener) error {
 	select {
 	case <-time.After(notice):
 	case <-ctx.Done():
@@ -113,29 +133,9 @@ func (l *leaveTaking) leave(ctx context.Context, notice time.Duration, server *h
 	}
 	_ = listener.Close()
 	l.dismissAll()
-	var patience <-chan time.Time // with those that carry no request
-	for {
-		conns, busy := l.left()
-		if conns == 0 {
-			break
-		}
-		if busy > 0 {
-			patience = nil
-		} else if patience == nil {
-			patience = time.After(parting)
-		}
-		select {
-		case <-l.changed:
-			continue
-		case <-patience:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		break
+	if !l.wait(ctx, false) {
+		return context.Cause(ctx)
 	}
-	// What is left has never sent anything, or was asked to go.
-	if err := server.Close(); !errors.Is(err, net.ErrClosed) { // the listener is closed already
-		return err
-	}
+	l.part(ctx)
 	return nil
 }

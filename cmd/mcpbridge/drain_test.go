@@ -57,6 +57,13 @@ func newLeaver(t *testing.T) *leaver {
 	return l
 }
 
+// leave stops it.
+func (l *leaver) leave() error {
+	err := l.leaving.leave(l.t.Context(), 0, l.listener)
+	_ = l.server.Close() // the listener is closed already
+	return err
+}
+
 // client is one connection, which is written and read by hand.
 type client struct {
 	net.Conn
@@ -113,7 +120,7 @@ func TestLeavingEndsWhatCarriesNoRequestAndFinishesTheRest(t *testing.T) {
 	<-l.begun
 	close(l.refuse)
 	left := make(chan error)
-	go func() { left <- l.leaving.leave(t.Context(), 0, l.server, l.listener) }()
+	go func() { left <- l.leave() }()
 	for _, c := range []*client{silent, idle} {
 		c.want(t, 408)
 	}
@@ -150,7 +157,7 @@ func TestRequestsThatCrossTheEndAreAnswered(t *testing.T) {
 				_ = c.Close()
 			})
 		}
-		if err := l.leaving.leave(t.Context(), 0, l.server, l.listener); err != nil {
+		if err := l.leave(); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()

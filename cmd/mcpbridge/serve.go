@@ -100,7 +100,7 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 	trimmed.Go(func() { trim(trimming, dir.Stats()) })
 	defer trimmed.Wait()
 	defer stop()
-	return c.serve(ctx, p, listener, handler, log)
+	return c.serve(ctx, p, listener, handler, dir, log)
 }
 
 // policy is what a bridge's own leaves open: who runs the bridge for themselves alone
@@ -136,7 +136,7 @@ func (c *serveCmd) handler(ctx context.Context, st store.Store, dir *shard.Direc
 
 // serve answers requests until ctx ends or a part fails, and then drains: it
 // returns once every request has been answered, or cut off after the grace.
-func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener, handler *api.Server, log *slog.Logger) error {
+func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener, handler *api.Server, dir *shard.Directory, log *slog.Logger) error {
 	// Requests outlive the signal that ends ctx, and end with base.
 	base, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
@@ -172,15 +172,17 @@ func (c *serveCmd) serve(ctx context.Context, p *Program, listener net.Listener,
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Grace)
 	defer cancel()
 	handler.Drain()
-	if err := leaving.leave(grace, c.Notice, server, listener); err != nil {
-		log.Warn("requests were cut off", "err", err)
-		cut(context.Cause(grace))
-		_ = server.Close()
+	if err := leaving.leave(grace, c.Notice, listener); err != nil {
+		log.Warn("calls are cut off", "err", err)
 	}
 	// Providers stay for as long as a request may want them.
 	polite, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()
 	handler.Close(polite)
+	dir.Close() // what still runs is answered: its outcome is unknown
+	leaving.part(polite)
+	cut(session.ErrShutdown)
+	_ = server.Close()
 	wg.Wait()
 	if ctx.Err() != nil { // we were told to
 		return nil
