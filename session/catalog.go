@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -48,6 +49,21 @@ type Profile struct {
 
 // Of returns the offers of a kind.
 func (c *Catalog) Of(k Kind) *List { return &c.lists[k] }
+
+// differs are the kinds of which clients are listed something else than before.
+func (c *Catalog) differs(before *Catalog) (kinds Kinds) {
+	for k := range NumKinds {
+		if !slices.EqualFunc(c.Of(k).Offers, before.Of(k).Offers, (*Offer).looks) {
+			kinds |= k.Set()
+		}
+	}
+	return kinds
+}
+
+// looks tells whether clients are listed the same of two offers.
+func (o *Offer) looks(p *Offer) bool {
+	return o == p || o.Tool.Exposed == p.Tool.Exposed && string(o.Tool.Definition) == string(p.Tool.Definition)
+}
 
 // List is a Catalog's offers of one kind, sorted by exposed name.
 type List struct {

@@ -115,6 +115,9 @@ func (o *outbox) write() (ids []string) {
 
 func start(t testing.TB, saver session.Saver, limits session.Limits) *session.Session {
 	t.Helper()
+	if limits.Coalesce == 0 {
+		limits.Coalesce = -1 // most tests want to be told at once
+	}
 	return session.Start(session.Config{Bridge: "b", Limits: limits, Saver: saver}, session.Snapshot{}, epoch)
 }
 

@@ -27,7 +27,8 @@ type ack struct {
 type fresh struct {
 	seq     uint64
 	catalog *Catalog
-	kinds   Kinds // that differ from the catalog before
+	lists   bool // what clients list may differ from the catalog before
+	fewer   bool // something went
 }
 
 func (l *ledger) unsaved() bool { return l.durable < l.seq }
@@ -78,16 +79,14 @@ func (c saved) apply(s *state) {
 		n++
 	}
 	if n > 0 {
-		var kinds Kinds
+		lists, fewer := false, false
 		for _, f := range s.fresh[:n] {
-			kinds |= f.kinds
+			lists, fewer = lists || f.lists, fewer || f.fewer
 		}
 		s.s.catalog.Store(s.fresh[n-1].catalog)
 		s.fresh = s.fresh[n:]
-		if kinds != 0 {
-			for w := range s.watches {
-				w.tell(kinds, "")
-			}
+		if lists {
+			s.publish(fewer)
 		}
 	}
 	n = 0

@@ -31,6 +31,7 @@ type Limits struct {
 	Park           time.Duration // how long a call waits for its provider to come back, where its client hears no progress; below 0 not at all [25 s]
 	TaskAfter      time.Duration // how long a call lasts before it becomes a task, where its client can have one [10 s]
 	TaskLife       time.Duration // how long a task is kept, from its start [24 h]
+	Coalesce       time.Duration // how long after a list_changed another waits, and one for what went waits for it to come back; below 0 not at all [100 ms]
 	ResumeGrace    time.Duration // how long calls wait for their provider to resume [10 s]
 	WriteTimeout   time.Duration // one write to a peer [10 s]
 	Ping           time.Duration // between application pings to a provider [20 s]
@@ -63,6 +64,7 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.Park, 25*time.Second)
 	or(&l.TaskAfter, 10*time.Second)
 	or(&l.TaskLife, 24*time.Hour)
+	or(&l.Coalesce, 100*time.Millisecond)
 	or(&l.ResumeGrace, 10*time.Second)
 	or(&l.WriteTimeout, 10*time.Second)
 	or(&l.Ping, 20*time.Second)

@@ -14,7 +14,8 @@ type registry struct {
 	names     map[named]*listed // by exposed name
 	counts    [NumKinds]int
 	revision  uint64
-	bytes     int // of all definitions
+	bytes     int  // of all definitions
+	fewer     bool // something went since the last commit
 }
 
 // provider is one known Provider.
@@ -140,7 +141,8 @@ func (s *state) commit(kinds Kinds, providers ...*provider) {
 	s.seq++
 	if kinds != 0 {
 		s.revision++
-		s.fresh = append(s.fresh, fresh{s.seq, s.build(), kinds})
+		s.fresh = append(s.fresh, fresh{s.seq, s.build(), true, s.fewer})
+		s.fewer = false
 	}
 	s.save(providers)
 }
@@ -148,7 +150,7 @@ func (s *state) commit(kinds Kinds, providers ...*provider) {
 // introduce is commit for what a provider says of itself: no list has changed.
 func (s *state) introduce(p *provider) {
 	s.seq++
-	s.fresh = append(s.fresh, fresh{s.seq, s.build(), 0})
+	s.fresh = append(s.fresh, fresh{seq: s.seq, catalog: s.build()})
 	s.save([]*provider{p})
 }
 
@@ -185,6 +187,7 @@ func (s *state) take(l *listed) {
 	delete(s.names, named{t.Kind, t.Exposed})
 	s.counts[t.Kind]--
 	s.bytes -= len(t.Definition)
+	s.fewer = true
 	for _, i := range l.provider.instances {
 		delete(i.tools, t.key())
 	}

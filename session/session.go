@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base32"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -232,115 +230,6 @@ func (s *Session) Attach(h Hello, o Outbox, now time.Time) (*Instance, error) {
 	}
 	return i, nil
 }
-
-// Watch is one stream that wants to know of new catalogs.
-type Watch struct {
-	s *Session
-	c chan struct{}
-	// end is closed when the session has ended; cause is set before.
-	end   chan struct{}
-	cause error
-
-	tasks []TaskID // fixed at the start: those that it listens to
-
-	mu      sync.Mutex // guards the rest; never held over anything that waits
-	kinds   Kinds
-	updated map[string]struct{} // exposed URIs
-	moved   []TaskID            // of tasks
-}
-
-// maxUpdated is how many updated resources a stream may be behind. Beyond it the
-// list of resources counts as changed.
-const maxUpdated = 256
-
-// tell notes what has changed; uri is the exposed URI of a resource, or empty.
-func (w *Watch) tell(kinds Kinds, uri string) {
-	w.mu.Lock()
-	w.kinds |= kinds
-	if uri != "" {
-		if w.updated == nil {
-			w.updated = map[string]struct{}{}
-		}
-		if len(w.updated) < maxUpdated {
-			w.updated[uri] = struct{}{}
-		} else {
-			w.kinds |= KindResource.Set()
-		}
-	}
-	w.mu.Unlock()
-	select {
-	case w.c <- struct{}{}:
-	default: // one is waiting already: it stands for both
-	}
-}
-
-// Take returns, after Changed, which lists have changed and which resources were
-// updated, by exposed URI and in order, since it was last called.
-func (w *Watch) Take() (Kinds, []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	kinds, updated := w.kinds, slices.Sorted(maps.Keys(w.updated))
-	w.kinds, w.updated = 0, nil
-	return kinds, updated
-}
-
-// tellTask notes that a task has changed.
-func (w *Watch) tellTask(id TaskID) {
-	if !slices.Contains(w.tasks, id) {
-		return
-	}
-	w.mu.Lock()
-	if !slices.Contains(w.moved, id) {
-		w.moved = append(w.moved, id)
-	}
-	w.mu.Unlock()
-	select {
-	case w.c <- struct{}{}:
-	default:
-	}
-}
-
-// TakeTasks returns, after Changed, which of the stream's tasks have changed since it
-// was last called.
-func (w *Watch) TakeTasks() []TaskID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	moved := w.moved
-	w.moved = nil
-	return moved
-}
-
-// Watch adds a stream, which is also told of the tasks that it names. A [LimitError]
-// when the bridge has too many, ErrStopped.
-func (s *Session) Watch(tasks ...TaskID) (*Watch, error) {
-	w := &Watch{s: s, c: make(chan struct{}, 1), end: make(chan struct{}), tasks: tasks}
-	reply := make(chan error, 1)
-	if err := s.do(&watch{w, reply}); err != nil {
-		return nil, err
-	}
-	if err := <-reply; err != nil {
-		return nil, err
-	}
-	return w, nil
-}
-
-// Changed is ready when Take has something to give.
-func (w *Watch) Changed() <-chan struct{} { return w.c }
-
-// Session is the stream's session.
-func (w *Watch) Session() *Session { return w.s }
-
-// Catalog is the session's newest durable catalog.
-func (w *Watch) Catalog() *Catalog { return w.s.Catalog() }
-
-// Done is closed when the session has ended; Cause then says why.
-func (w *Watch) Done() <-chan struct{} { return w.end }
-
-// Cause is why the session has ended. It is valid after Done.
-func (w *Watch) Cause() error { return w.cause }
-
-// Close removes the stream.
-func (w *Watch) Close() { _ = w.s.do(&unwatch{w}) }
 
 // Saved tells that every change up to seq is durable.
 func (s *Session) Saved(seq uint64) { _ = s.do(saved(seq)) }

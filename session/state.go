@@ -25,6 +25,7 @@ type state struct {
 	tasks   tasks
 	registry
 	ledger
+	herald
 }
 
 // end is a call's only exit.
@@ -216,6 +217,7 @@ func (w *watch) apply(s *state) {
 	case len(s.watches) >= s.limits.Streams:
 		w.reply <- &LimitError{Limit: "MCP streams on a bridge", Max: s.limits.Streams}
 	default:
+		w.w.known = s.s.Catalog()
 		s.watches[w.w] = struct{}{}
 		w.reply <- nil
 	}
