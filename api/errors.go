@@ -54,6 +54,9 @@ var table = []row{
 	{session.ErrAskOver, wire.Fault{Name: "ask_over", Status: 410, Code: -32603}},
 	{session.ErrUnknownTask, wire.Fault{Name: "unknown_task", Status: 404, Code: -32602}},
 	{session.ErrResumed, wire.Fault{Name: "resumed", Status: 409, Close: 4409}},
+	{session.ErrReplaced, wire.Fault{Name: "replaced", Status: 409, Close: 4409}},
+	{session.ErrTaken, wire.Fault{Name: "instance_taken", Status: 409, Close: 1008}},
+	{session.ErrNameTaken, wire.Fault{Name: "name_taken", Status: 409}},
 	{session.ErrEnded, wire.Fault{Name: "ended", Status: 409, Code: -32603}},
 	{session.ErrCancelled, wire.Fault{Name: "cancelled", Status: 499, ToolError: true}},
 

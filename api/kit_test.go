@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	t      testing.TB
 	store  store.Store
+	policy session.Policy
 	limits session.Limits
 	closed bool // authentication is on
 	change func(*api.Config)
@@ -113,6 +114,7 @@ func start(t testing.TB, options ...func(*world)) *world {
 }
 
 func withLimits(l session.Limits) func(*world)    { return func(w *world) { w.limits = l } }
+func withPolicy(p session.Policy) func(*world)    { return func(w *world) { w.policy = p } }
 func inBubble(w *world)                           { w.piped = true }
 func withAuth(w *world)                           { w.closed = true }
 func withConfig(f func(*api.Config)) func(*world) { return func(w *world) { w.change = f } }
@@ -122,7 +124,7 @@ func (w *world) begin() {
 	log := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	w.dir, err = shard.Open(context.Background(), shard.Config{
-		Store: w.store, Limits: w.limits, Owner: "test", CreateMissing: !w.closed, Log: log,
+		Store: w.store, Limits: w.limits, Policy: w.policy, Owner: "test", CreateMissing: !w.closed, Log: log,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -28,6 +28,14 @@ var (
 	ErrBadResult = errors.New("the provider's answer is not a tool result")
 	// ErrResumed: a newer connection of the same instance has taken this one's place.
 	ErrResumed = errors.New("a newer connection has resumed this one")
+	// ErrReplaced: another live instance has taken this one's place, as the bridge's
+	// policy wants it.
+	ErrReplaced = errors.New("another instance has taken this one's place: the bridge allows a provider one")
+	// ErrTaken: the provider has a live instance, and the bridge's policy wants no other.
+	ErrTaken = errors.New("the provider has a live instance, and the bridge allows it one")
+	// ErrNameTaken: another provider offers something of that name, and the bridge's
+	// policy wants no other.
+	ErrNameTaken = errors.New("another provider holds the name, and the bridge allows it one")
 	// ErrEnded: the call has its outcome already.
 	ErrEnded = errors.New("the call has ended")
 	// ErrUnknownTask: the principal has no such task, or it was kept long enough.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Policy is how a Bridge settles what its providers do to each other and to what
@@ -81,16 +82,23 @@ var defaultPolicy = Policy{Instances: Share, Names: Suffix, Definitions: Pin}
 type setPolicy struct {
 	policy  Policy
 	version uint64
+	now     time.Time
 }
 
 // SetPolicy gives the session the policy that its bridge has since a version of it;
 // that of an earlier version is not taken.
 func (s *Session) SetPolicy(p Policy, version uint64) {
-	_ = s.do(&setPolicy{p.Or(defaultPolicy), version}) // the next session reads the new one itself
+	_ = s.do(&setPolicy{p.Or(defaultPolicy), version, time.Now()}) // the next session reads the new one itself
 }
 
 func (p *setPolicy) apply(s *state) {
-	if !s.stopped && p.version > s.policyVersion {
-		s.policy, s.policyVersion = p.policy, p.version
+	if s.stopped || p.version <= s.policyVersion {
+		return
+	}
+	s.policy, s.policyVersion = p.policy, p.version
+	if s.policy.Instances == Single {
+		for _, q := range s.providers {
+			s.replaceOlder(q, p.now)
+		}
 	}
 }

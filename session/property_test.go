@@ -30,6 +30,8 @@ type actor struct {
 	told      map[int]string // which call was asked, by ask
 	ended     int
 	watch     *session.Watch
+	policy    session.Policy
+	version   uint64
 }
 
 type member struct {
@@ -47,7 +49,7 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 		a := &actor{stats: &session.Stats{}, disk: &disk{manual: true}, told: map[int]string{}}
 		a.s = session.Start(session.Config{
 			Bridge: "b", Saver: a.disk, Stats: a.stats,
-			Limits: session.Limits{Tasks: 6, Calls: 8, Providers: 3, Instances: 2, Tools: 6, Registrations: 4},
+			Limits: session.Limits{Tasks: 6, Calls: 8, Providers: 3, Instances: 2, Tools: 6, Registrations: 4, Coalesce: -1},
 			Broken: func(_ session.BridgeID, reason any, stack []byte) { panic(fmt.Sprintf("%v\n%s", reason, stack)) },
 		}, session.Snapshot{}, epoch)
 		var err error
@@ -55,6 +57,7 @@ func TestBegunIsAnsweredAndPending(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Repeat(map[string]func(*rapid.T){
+			"policy":     a.setPolicy,
 			"attach":     a.attach,
 			"detach":     a.detach,
 			"register":   a.register,
@@ -106,6 +109,7 @@ func drawTools(t *rapid.T) []session.Tool {
 
 func (a *actor) attach(t *rapid.T) {
 	m := &member{out: &outbox{}}
+	defer a.leave()
 	name := rapid.SampledFrom([]session.ProviderID{"p", "q", "r", "s"}).Draw(t, "provider")
 	retain := rapid.SampledFrom([]int{-1, 0}).Draw(t, "retain")
 	key := rapid.SampledFrom([]string{"", "j", "k"}).Draw(t, "key")
@@ -115,14 +119,28 @@ func (a *actor) attach(t *rapid.T) {
 		i, err = a.s.Attach(session.Hello{Provider: name, Retain: -1}, m.out, epoch)
 	}
 	if err != nil {
-		if !errors.Is(err, session.ErrBusy) {
+		if !errors.Is(err, session.ErrBusy) && !(errors.Is(err, session.ErrTaken) && a.policy.Instances == session.Reject) {
 			t.Fatal(err)
 		}
 		return
 	}
 	m.i = i
 	a.instances = append(a.instances, m)
-	a.instances = slices.DeleteFunc(a.instances, func(o *member) bool { return errors.Is(o.out.closed, session.ErrResumed) })
+}
+
+// leave forgets the instances that another has taken the place of.
+func (a *actor) leave() {
+	a.instances = slices.DeleteFunc(a.instances, func(o *member) bool {
+		return errors.Is(o.out.closed, session.ErrResumed) || errors.Is(o.out.closed, session.ErrReplaced)
+	})
+}
+
+func (a *actor) setPolicy(t *rapid.T) {
+	a.policy.Instances = rapid.SampledFrom([]string{session.Share, session.Single, session.Reject}).Draw(t, "instances")
+	a.policy.Names = rapid.SampledFrom([]string{session.Suffix, session.Reject}).Draw(t, "names")
+	a.version++
+	a.s.SetPolicy(a.policy, a.version)
+	a.leave()
 }
 
 func (a *actor) detach(t *rapid.T) {

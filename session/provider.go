@@ -51,6 +51,7 @@ type Instance struct {
 	abandoned abandoned
 	attached  time.Time
 	leftAt    time.Time // zero while it is connected
+	final     bool      // it may not come back
 }
 
 // Session is the session that the instance is attached to.

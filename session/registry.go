@@ -230,10 +230,13 @@ func (a *attach) apply(s *state) {
 	h := a.inst.hello
 	p := s.providers[h.Provider]
 	switch {
+	case p != nil && s.policy.Instances == Reject && len(p.instances) > 0 && p.before(a.inst) == nil:
+		a.reply <- ErrTaken
+		return
 	case p == nil && len(s.providers) >= s.limits.Providers:
 		a.reply <- &LimitError{Limit: "providers on a bridge", Max: s.limits.Providers}
 		return
-	case p != nil && len(p.instances) >= s.limits.Instances:
+	case p != nil && len(p.instances) >= s.limits.Instances && p.before(a.inst) == nil:
 		a.reply <- &LimitError{Limit: "instances of a provider", Max: s.limits.Instances}
 		return
 	case p == nil:
@@ -262,8 +265,20 @@ func (a *attach) apply(s *state) {
 		s.commit(0, p)
 	}
 	s.resume(a.inst)
+	if s.policy.Instances == Single {
+		s.replaceOlder(p, a.now)
+	}
 	s.unpark(p)
 	a.reply <- nil
+}
+
+// unclaim notes which tools nobody claims now that an instance has left.
+func (p *provider) unclaim(i *Instance) {
+	for key := range i.tools {
+		if l := p.tools[key]; l != nil && !l.claimed() {
+			l.leftAt = i.leftAt
+		}
+	}
 }
 
 func (d *detach) apply(s *state) {
@@ -275,11 +290,7 @@ func (d *detach) apply(s *state) {
 	p.instances = slices.Delete(p.instances, at, at+1)
 	i.leftAt = d.now
 	if len(p.instances) > 0 {
-		for key := range i.tools {
-			if l := p.tools[key]; l != nil && !l.claimed() {
-				l.leftAt = d.now
-			}
-		}
+		p.unclaim(i)
 		s.leave(i)
 		return
 	}
@@ -374,6 +385,10 @@ func (r *register) apply(s *state) {
 			continue
 		}
 		if l == nil {
+			if s.taken(p, &t) {
+				answer.Rejected = append(answer.Rejected, Rejection{t.Name, ErrNameTaken})
+				continue
+			}
 			t.Exposed = s.expose(p.id, t.Kind, t.Name)
 			l = &listed{provider: p}
 			p.tools[t.key()], s.names[named{t.Kind, t.Exposed}] = l, l
@@ -465,14 +480,33 @@ func (p *provider) kinds() (all Kinds) {
 	return all
 }
 
+// taken tells whether the policy keeps a new offer from its name, which another
+// provider holds.
+func (s *state) taken(p *provider, t *Tool) bool {
+	if s.policy.Names != Reject {
+		return false
+	}
+	holder := s.names[named{t.Kind, plainName(t.Kind, t.Name)}]
+	return holder != nil && holder.provider != p
+}
+
+// plainName is the name that clients see where nobody else has it: the provider's own
+// in permitted characters; a URI as it is.
+func plainName(kind Kind, name string) string {
+	if kind == KindTool || kind == KindPrompt {
+		return SafeName(name)
+	}
+	return name
+}
+
 // expose chooses the name that clients see for a provider's new offer: its own
 // name in permitted characters (a URI as it is), or, where that is taken, with a
 // suffix that depends on the provider alone (on the name too, where the provider
 // itself took it).
 func (s *state) expose(p ProviderID, kind Kind, name string) string {
-	base, mark, limit := name, URIMark, len(name)+len(URIMark)+64
+	base, mark, limit := plainName(kind, name), URIMark, len(name)+len(URIMark)+64
 	if kind == KindTool || kind == KindPrompt {
-		base, mark, limit = SafeName(name), "-", MaxToolName
+		mark, limit = "-", MaxToolName
 	}
 	holder := s.names[named{kind, base}]
 	if holder == nil {

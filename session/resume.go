@@ -3,6 +3,7 @@ package session
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // absentKey names an instance that may be resumed.
@@ -39,7 +40,7 @@ func (s *state) dismiss(i *Instance) {
 // resumed, wait for that.
 func (s *state) leave(i *Instance) {
 	i.silence()
-	keep := i.hello.Key != ""
+	keep := i.hello.Key != "" && !i.final
 	if keep && i.calls > 0 {
 		s.absent[i.absentKey()] = i
 	}
@@ -60,6 +61,32 @@ func (s *state) leave(i *Instance) {
 	}
 }
 
+// before is the live instance that i resumes, or nil: its end has not been noticed yet.
+func (p *provider) before(i *Instance) *Instance {
+	at := slices.IndexFunc(p.instances, func(o *Instance) bool { return o != i && o.hello.Key == i.hello.Key })
+	if i.hello.Key == "" || at < 0 {
+		return nil
+	}
+	return p.instances[at]
+}
+
+func (p *provider) remove(i *Instance) {
+	p.instances = slices.DeleteFunc(p.instances, func(o *Instance) bool { return o == i })
+}
+
+// replaceOlder leaves a provider its newest instance alone. The others may not come back,
+// so what they were given has no known outcome.
+func (s *state) replaceOlder(p *provider, now time.Time) {
+	for len(p.instances) > 1 {
+		old := p.instances[0]
+		p.remove(old)
+		old.leftAt, old.final = now, true
+		p.unclaim(old)
+		old.outbox.Close(ErrReplaced)
+		s.leave(old)
+	}
+}
+
 // resume gives a new connection the calls of the one that it resumes: those that were
 // written it may answer, the others are written to it.
 func (s *state) resume(i *Instance) {
@@ -68,12 +95,10 @@ func (s *state) resume(i *Instance) {
 	}
 	old := s.absent[i.absentKey()]
 	if old == nil { // perhaps its end has not been noticed yet
-		at := slices.IndexFunc(i.provider.instances, func(o *Instance) bool { return o != i && o.hello.Key == i.hello.Key })
-		if at < 0 {
+		if old = i.provider.before(i); old == nil {
 			return
 		}
-		old = i.provider.instances[at]
-		i.provider.instances = slices.Delete(i.provider.instances, at, at+1)
+		i.provider.remove(old)
 		old.leftAt = i.attached
 		old.outbox.Close(ErrResumed)
 		old.silence()

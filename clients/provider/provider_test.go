@@ -720,6 +720,8 @@ func TestBridgeThatVanishesLaterIsNotFinal(t *testing.T) {
 	})
 }
 
+// TestBackOffGrowsToItsCapAndStartsOver holds case O16: a relay that is down for a minute
+// meets no busy loop.
 func TestBackOffGrowsToItsCapAndStartsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bridge := providertest.New(t)
