@@ -45,6 +45,8 @@ var table = []row{
 	{session.ErrUnknownTool, wire.Fault{Name: "unknown_tool", Status: 404, Code: -32602}},
 	{session.ErrBusy, wire.Fault{Name: "busy", Status: 429, ToolError: true, RetryAfter: time.Second}},
 	{session.ErrAway, wire.Fault{Name: "away", Status: 504, ToolError: true}},
+	{session.ErrHeld, wire.Fault{Name: "held", Status: 409, ToolError: true}},
+	{session.ErrNotHeld, wire.Fault{Name: "not_held", Status: 409}},
 	{session.ErrTimeout, wire.Fault{Name: "timeout", Status: 504, ToolError: true}},
 	{session.ErrProviderGone, wire.Fault{Name: "provider_gone", Status: 502, ToolError: true}},
 	{session.ErrBadResult, wire.Fault{Name: "bad_result", Status: 502, Code: -32603}},

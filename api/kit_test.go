@@ -122,9 +122,13 @@ func withConfig(f func(*api.Config)) func(*world) { return func(w *world) { w.ch
 func (w *world) begin() {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	policy := w.policy
+	if !w.closed {
+		policy = policy.Or(session.Policy{Definitions: session.Trust})
+	}
 	var err error
 	w.dir, err = shard.Open(context.Background(), shard.Config{
-		Store: w.store, Limits: w.limits, Policy: w.policy, Owner: "test", CreateMissing: !w.closed, Log: log,
+		Store: w.store, Limits: w.limits, Policy: policy, Owner: "test", CreateMissing: !w.closed, Log: log,
 	})
 	if err != nil {
 		w.t.Fatal(err)

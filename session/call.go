@@ -24,12 +24,13 @@ const (
 	ReasonBusy                        // never delivered: a limit was met
 	ReasonShutDown                    // the process or the bridge went away
 	ReasonFenced                      // another process took over
+	ReasonHeld                        // never delivered: the tool's definition waits for approval
 	NumReasons                        // how many reasons there are
 )
 
 var reasonNames = [NumReasons]string{
 	"result", "tool_error", "protocol_error", "cancelled", "timeout", "provider_gone",
-	"away", "unknown_tool", "busy", "shut_down", "fenced",
+	"away", "unknown_tool", "busy", "shut_down", "fenced", "held",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

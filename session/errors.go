@@ -24,6 +24,11 @@ var (
 	// ErrCutOff: the session ended after the call was handed to a provider's connection.
 	// It wraps beside why, so that what may be repeated can be told from what may not.
 	ErrCutOff = errors.New("the call was delivered, and its outcome is unknown")
+	// ErrNotHeld: what is to be approved or rejected is not what is held.
+	ErrNotHeld = errors.New("that definition is not held: look again at what is")
+	// ErrHeld: the provider has taken back what the tool's listed definition promises,
+	// and the changed one waits for approval. The call was never delivered.
+	ErrHeld = errors.New("the tool's provider has changed its definition and no longer promises what is listed (annotations); the call was not delivered: the bridge's owner can look at the change and approve it")
 	// ErrBadResult: the provider's answer is not a tool result.
 	ErrBadResult = errors.New("the provider's answer is not a tool result")
 	// ErrResumed: a newer connection of the same instance has taken this one's place.

@@ -26,6 +26,7 @@ type disk struct {
 	rev     uint64
 	records map[session.ProviderID]session.Registration
 	tasks   map[session.TaskID]session.Task
+	pins    map[session.PinKey]session.Pinned
 	saves   int
 }
 
@@ -34,6 +35,15 @@ func (d *disk) Save(s *session.Session, seq uint64, c session.Change) {
 	if d.records == nil {
 		d.records = map[session.ProviderID]session.Registration{}
 		d.tasks = map[session.TaskID]session.Task{}
+	}
+	if d.pins == nil {
+		d.pins = map[session.PinKey]session.Pinned{}
+	}
+	for _, k := range c.DropPins {
+		delete(d.pins, k)
+	}
+	for _, p := range c.PutPins {
+		d.pins[p.PinKey] = p
 	}
 	for _, t := range c.PutTasks {
 		d.tasks[t.ID] = t
@@ -64,6 +74,9 @@ func (d *disk) snapshot() session.Snapshot {
 	}
 	for _, t := range d.tasks {
 		snap.Tasks = append(snap.Tasks, t)
+	}
+	for _, p := range d.pins {
+		snap.Pins = append(snap.Pins, p)
 	}
 	return snap
 }

@@ -96,6 +96,9 @@ func (p *setPolicy) apply(s *state) {
 		return
 	}
 	s.policy, s.policyVersion = p.policy, p.version
+	if s.policy.Definitions == Trust {
+		s.trust()
+	}
 	if s.policy.Instances == Single {
 		for _, q := range s.providers {
 			s.replaceOlder(q, p.now)

@@ -404,6 +404,7 @@ func BenchmarkCall(b *testing.B) {
 
 func BenchmarkRegister(b *testing.B) {
 	s := start(b, &disk{}, session.Limits{})
+	s.SetPolicy(session.Policy{Definitions: session.Trust}, 1)
 	i, _ := attach(b, s, "p")
 	var sets [2][]session.Tool
 	for n := range 100 {

@@ -44,10 +44,10 @@ type Instance struct {
 
 	// Owned by the turn.
 	provider  *provider
-	tools     map[named]struct{} // what this instance registered
-	calls     int                // asked of it and not ended
-	waiting   int                // registrations not yet durable
-	asks      []openAsk          // oldest first
+	tools     map[named]bool // what this instance registered; true for another definition than the listed one
+	calls     int            // asked of it and not ended
+	waiting   int            // registrations not yet durable
+	asks      []openAsk      // oldest first
 	abandoned abandoned
 	attached  time.Time
 	leftAt    time.Time // zero while it is connected
@@ -56,6 +56,9 @@ type Instance struct {
 
 // Session is the session that the instance is attached to.
 func (i *Instance) Session() *Session { return i.s }
+
+// Provider is whose instance it is.
+func (i *Instance) Provider() ProviderID { return i.hello.Provider }
 
 // Subscriptions are those of clients to the provider's resources, by its own URIs, that
 // earlier instances had taken when this one was attached: how many of each. The caller
@@ -79,7 +82,8 @@ type Registered struct {
 	Revision uint64 // of the catalog that has it
 	Tools    []Exposure
 	Rejected []Rejection
-	Err      error // nothing was taken: a limit, or the session ended before the commit
+	Held     []Held // those that clients are listed in an earlier definition are in Tools too
+	Err      error  // nothing was taken: a limit, or the session ended before the commit
 }
 
 // Register adds tools to the provider's, replacing those of the same name and

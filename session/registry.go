@@ -16,6 +16,7 @@ type registry struct {
 	revision  uint64
 	bytes     int  // of all definitions
 	fewer     bool // something went since the last commit
+	pins
 }
 
 // provider is one known Provider.
@@ -58,6 +59,7 @@ type listed struct {
 	provider *provider
 	offer    *Offer
 	leftAt   time.Time // when its last instance left, while other instances of the provider stay
+	pin      *pin      // that holds another definition of it, or nil
 }
 
 func (l *listed) awaySince() time.Time {
@@ -100,6 +102,7 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 			left = append(left, p)
 		}
 	}
+	s.startPins(snap.Pins)
 	sess.catalog.Store(s.build())
 	for _, p := range expired {
 		s.forget(p)
@@ -109,6 +112,9 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 		s.commit(anyKind, append(expired, left...)...)
 	case len(left) > 0: // so that the next activation does not count its retention anew
 		s.commit(0, left...)
+	}
+	if s.policy.Definitions == Trust {
+		s.trust()
 	}
 	s.restore(snap.Tasks, now)
 }
@@ -165,6 +171,7 @@ func (s *state) save(providers []*provider) {
 			c.Delete = append(c.Delete, p.id)
 		}
 	}
+	s.savePins(&c)
 	s.s.cfg.Saver.Save(s.s, s.seq, c)
 }
 
@@ -180,9 +187,11 @@ func (p *provider) record() Registration {
 	return r
 }
 
-// take removes one tool of a provider, and every instance's claim to it.
+// take removes one tool of a provider, and every instance's claim to it. What is held of
+// it stays.
 func (s *state) take(l *listed) {
 	t := &l.offer.Tool
+	s.remember(l)
 	delete(l.provider.tools, t.key())
 	delete(s.names, named{t.Kind, t.Exposed})
 	s.counts[t.Kind]--
@@ -252,11 +261,12 @@ func (a *attach) apply(s *state) {
 	p.instances = append(p.instances, a.inst)
 	a.inst.provider = p
 	a.inst.subs = maps.Clone(p.subs)
-	a.inst.tools = map[named]struct{}{}
+	a.inst.tools = map[named]bool{}
 	if h.Adopt {
 		for _, l := range p.tools {
-			s.claim(a.inst, l)
+			s.claim(a.inst, l, l.pin != nil) // as long as it does not say what it offers
 		}
+		s.adoptHeld(a.inst)
 	}
 	switch {
 	case p.stored && !told:
@@ -370,45 +380,85 @@ func (r *register) apply(s *state) {
 	p := r.inst.provider
 	var changed Kinds
 	var answer Registered
+	retuned := false // something changed that is not listed
 	if r.replace && s.keepOnly(p, r) {
 		changed = r.kind.Set()
 	}
 	for _, t := range r.tools {
 		l := p.tools[t.key()]
-		if l != nil && l.offer.Tool.same(&t) {
-			s.claim(r.inst, l)
+		if l != nil && l.offer.Tool.alike(&t) {
+			s.claim(r.inst, l, false)
+			s.reconsider(p, t.key())
+			retuned = l.retune(&t) || retuned
 			answer.Tools = append(answer.Tools, Exposure{t.Name, l.offer.Tool.Exposed})
 			continue
 		}
-		if err := s.room(l, &t); err != nil {
+		if s.pinned(p, l, &t) {
+			h, err := s.hold(r.inst, l, t)
+			switch {
+			case err != nil:
+				answer.Rejected = append(answer.Rejected, Rejection{t.Name, err})
+			case l != nil:
+				answer.Tools = append(answer.Tools, Exposure{t.Name, l.offer.Tool.Exposed})
+				fallthrough
+			default:
+				answer.Held = append(answer.Held, h)
+			}
+			continue
+		}
+		if err := s.room(p, l, &t); err != nil {
 			answer.Rejected = append(answer.Rejected, Rejection{t.Name, err})
 			continue
 		}
-		if l == nil {
-			if s.taken(p, &t) {
-				answer.Rejected = append(answer.Rejected, Rejection{t.Name, ErrNameTaken})
-				continue
-			}
-			t.Exposed = s.expose(p.id, t.Kind, t.Name)
-			l = &listed{provider: p}
-			p.tools[t.key()], s.names[named{t.Kind, t.Exposed}] = l, l
-			s.counts[t.Kind]++
-		} else {
-			t.Exposed = l.offer.Tool.Exposed
-			s.bytes -= len(l.offer.Tool.Definition)
+		if l == nil && s.taken(p, &t) {
+			answer.Rejected = append(answer.Rejected, Rejection{t.Name, ErrNameTaken})
+			continue
 		}
-		s.bytes += len(t.Definition)
-		l.offer = &Offer{Tool: t, Provider: p.id}
-		s.claim(r.inst, l)
-		answer.Tools = append(answer.Tools, Exposure{t.Name, t.Exposed})
+		s.unpin(p.pinKey(t.key()))
+		l = s.admit(p, l, t)
+		s.claim(r.inst, l, false)
+		answer.Tools = append(answer.Tools, Exposure{t.Name, l.offer.Tool.Exposed})
 		changed |= t.Kind.Set()
 	}
-	if changed != 0 {
+	switch {
+	case changed != 0:
 		s.commit(changed, p)
+	case retuned:
+		s.introduce(p)
+	case len(s.touched) > 0:
+		s.commit(0)
 	}
 	answer.Revision = s.revision
 	s.answer(r.inst, r.ack, answer)
 	s.unpark(p)
+}
+
+// admit lists a definition: in the place of l's, or as a new offer if l is nil.
+func (s *state) admit(p *provider, l *listed, t Tool) *listed {
+	if l == nil {
+		t.Exposed = s.expose(p.id, t.Kind, t.Name)
+		l = &listed{provider: p}
+		p.tools[t.key()], s.names[named{t.Kind, t.Exposed}] = l, l
+		s.counts[t.Kind]++
+	} else {
+		t.Exposed = l.offer.Tool.Exposed
+		s.bytes -= len(l.offer.Tool.Definition)
+	}
+	s.bytes += len(t.Definition)
+	l.offer = &Offer{Tool: t, Provider: p.id}
+	return l
+}
+
+// retune takes over what the bridge alone reads of a definition that is alike.
+func (l *listed) retune(t *Tool) bool {
+	old := &l.offer.Tool
+	if old.Timeout == t.Timeout && old.Headers == t.Headers {
+		return false
+	}
+	tool := *old
+	tool.Timeout, tool.Headers = t.Timeout, t.Headers
+	l.offer = &Offer{Tool: tool, Provider: l.provider.id}
+	return true
 }
 
 // keepOnly takes off what a replacing registration does not name.
@@ -423,24 +473,30 @@ func (s *state) keepOnly(p *provider, r *register) (changed bool) {
 	for key, l := range p.tools {
 		if _, ok := keep[key.name]; !ok && key.kind == r.kind {
 			s.take(l)
+			s.reconsider(p, key)
 			changed = true
 		}
 	}
+	s.keepOnlyHeld(p, r.kind, keep)
 	return changed
 }
 
-func (s *state) claim(i *Instance, l *listed) {
-	i.tools[l.offer.Tool.key()] = struct{}{}
+// claim notes that an instance answers for an offer; other tells that it registered
+// another definition than the listed one.
+func (s *state) claim(i *Instance, l *listed, other bool) {
+	i.tools[l.offer.Tool.key()] = other
 	l.leftAt = time.Time{}
 }
 
 // room tells which limit keeps a tool out; old is what it would replace, or nil.
-func (s *state) room(old *listed, t *Tool) error {
+func (s *state) room(p *provider, old *listed, t *Tool) error {
 	size := s.bytes + len(t.Definition)
 	if old != nil {
 		size -= len(old.offer.Tool.Definition)
 	} else if s.counts[t.Kind] >= s.limits.Tools {
 		return &LimitError{Limit: t.Kind.String() + " on a bridge", Max: s.limits.Tools}
+	} else if err := s.knows(p, t); err != nil {
+		return err
 	}
 	if size > s.limits.CatalogBytes {
 		return &LimitError{Limit: "all definitions of a bridge", Max: s.limits.CatalogBytes, Unit: "bytes"}
@@ -456,18 +512,17 @@ func (u *unregister) apply(s *state) {
 	changed := false
 	for _, name := range u.names {
 		key := named{u.kind, name}
-		l := p.tools[key]
-		if l == nil {
-			continue
-		}
 		delete(u.inst.tools, key)
-		if !l.claimed() {
+		if l := p.tools[key]; l != nil && !l.claimed() {
 			s.take(l)
 			changed = true
 		}
+		s.reconsider(p, key)
 	}
 	if changed {
 		s.commit(u.kind.Set(), p)
+	} else if len(s.touched) > 0 {
+		s.commit(0)
 	}
 	s.answer(u.inst, u.ack, Registered{Revision: s.revision})
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Stats         *Stats // shared; nil gets one of its own
 	// Broken is told of a turn that panicked, with its stack. May be nil.
 	Broken func(bridge BridgeID, reason any, stack []byte)
-	// Clock dates the records of tasks. Nil means time.Now.
+	// Clock dates the records of tasks and pins. Nil means time.Now.
 	Clock func() time.Time
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // state is the actor's own data. Only turns touch it. It waits for nothing, and reads
-// a clock only to date the records of tasks.
+// a clock only to date the records of tasks and pins.
 type state struct {
 	s       *Session
 	limits  Limits
@@ -72,26 +72,38 @@ func (b *begin) apply(s *state) {
 	s.route(c, l)
 }
 
-// route gives a call to the newest instance that registered its tool, or ends it.
+// route gives a call to the newest instance that registered its tool, as it is listed if
+// there is one, or ends it.
 func (s *state) route(c *Call, l *listed) {
-	size, full := c.size(), false
-	for _, i := range slices.Backward(l.provider.instances) {
-		if _, ok := i.tools[c.tool.key()]; !ok {
-			continue
-		}
-		if i.outbox.Deliver(c.next(), size) {
-			c.inst = i
-			i.calls++
-			s.calls[c.id] = c
-			if c.task != nil {
-				s.given(c, c.task)
+	size, key := c.size(), c.tool.key()
+	full, held := false, false
+	for _, other := range [...]bool{false, true} {
+		for _, i := range slices.Backward(l.provider.instances) {
+			if o, ok := i.tools[key]; !ok || o != other {
+				continue
 			}
-			return
+			if other && l.pin != nil && l.pin.blocks {
+				held = true
+				continue
+			}
+			if i.outbox.Deliver(c.next(), size) {
+				c.inst = i
+				i.calls++
+				s.calls[c.id] = c
+				if c.task != nil {
+					s.given(c, c.task)
+				}
+				return
+			}
+			full = true
 		}
-		full = true
 	}
 	if full {
 		s.end(c, Outcome{Err: s.fullError(), Reason: ReasonBusy})
+		return
+	}
+	if held {
+		s.end(c, Outcome{Err: ErrHeld, Reason: ReasonHeld})
 		return
 	}
 	s.park(c, l.provider)

@@ -30,12 +30,6 @@ type Tool struct {
 	Headers bool
 }
 
-// same tells whether registering u over t changes nothing that anyone can see.
-func (t *Tool) same(u *Tool) bool {
-	return t.Kind == u.Kind && t.Name == u.Name && t.Timeout == u.Timeout && t.Headers == u.Headers &&
-		string(t.Definition) == string(u.Definition)
-}
-
 func (t *Tool) key() named { return named{t.Kind, t.Name} }
 
 // compare orders by Kind and the provider's own name.
@@ -74,7 +68,8 @@ func (a *About) same(b *About) bool {
 type Snapshot struct {
 	Revision      uint64 // of the Catalog
 	Registrations []Registration
-	Tasks         []Task // in the order of their IDs
+	Tasks         []Task   // in the order of their IDs
+	Pins          []Pinned // in the order of their keys
 }
 
 // Change is what one or more turns did to a Bridge's durable state. Applying a
@@ -88,4 +83,7 @@ type Change struct {
 
 	PutTasks  []Task // whole records
 	DropTasks []TaskID
+
+	PutPins  []Pinned // whole records
+	DropPins []PinKey
 }

@@ -36,6 +36,7 @@ type dirt struct {
 	revision uint64
 	records  map[session.ProviderID]*session.Registration // nil: deleted
 	tasks    map[session.TaskID]*session.Task             // nil: deleted
+	pins     map[session.PinKey]*session.Pinned           // nil: deleted
 	seqs     map[*session.Session]uint64
 }
 
@@ -57,7 +58,7 @@ func (v *saver) Save(s *session.Session, seq uint64, c session.Change) {
 	if d == nil {
 		d = &dirt{
 			records: map[session.ProviderID]*session.Registration{}, tasks: map[session.TaskID]*session.Task{},
-			seqs: map[*session.Session]uint64{},
+			pins: map[session.PinKey]*session.Pinned{}, seqs: map[*session.Session]uint64{},
 		}
 		v.dirty[c.Bridge] = d
 	}
@@ -84,6 +85,12 @@ func (d *dirt) add(c session.Change) {
 	for _, id := range c.DropTasks {
 		d.tasks[id] = nil
 	}
+	for _, k := range c.DropPins { // puts win: they come last
+		d.pins[k] = nil
+	}
+	for i := range c.PutPins {
+		d.pins[c.PutPins[i].PinKey] = &c.PutPins[i]
+	}
 }
 
 func (d *dirt) change(id session.BridgeID) session.Change {
@@ -100,6 +107,13 @@ func (d *dirt) change(id session.BridgeID) session.Change {
 			c.DropTasks = append(c.DropTasks, id)
 		} else {
 			c.PutTasks = append(c.PutTasks, *t)
+		}
+	}
+	for k, p := range d.pins {
+		if p == nil {
+			c.DropPins = append(c.DropPins, k)
+		} else {
+			c.PutPins = append(c.PutPins, *p)
 		}
 	}
 	return c
@@ -193,6 +207,7 @@ func (v *saver) putBack(batch map[session.BridgeID]*dirt) {
 		if newer := v.dirty[id]; newer != nil {
 			maps.Copy(old.records, newer.records)
 			maps.Copy(old.tasks, newer.tasks)
+			maps.Copy(old.pins, newer.pins)
 			maps.Copy(old.seqs, newer.seqs)
 			old.revision = newer.revision
 		}

@@ -28,14 +28,15 @@ var (
 	expiriesBucket     = []byte("expiries")      // second (8 bytes) + key in endings → empty record
 	secretsBucket      = []byte("secrets")       // name → Secret
 	tasksBucket        = []byte("tasks")         // bridge + task → Task
+	pinsBucket         = []byte("pins")          // bridge + SHA-256 of kind, provider and name → Pin
 
 	buckets = [][]byte{
 		metaBucket, bridgesBucket, tokensBucket, holdingsBucket, registrationBucket,
-		revisionsBucket, endingsBucket, expiriesBucket, secretsBucket, tasksBucket,
+		revisionsBucket, endingsBucket, expiriesBucket, secretsBucket, tasksBucket, pinsBucket,
 	}
 	// addedBuckets came later: a file of an older program lacks them, and an older
 	// program lives with them.
-	addedBuckets = [][]byte{tasksBucket}
+	addedBuckets = [][]byte{tasksBucket, pinsBucket}
 
 	formatKey = []byte("format")
 )
@@ -267,7 +268,7 @@ func (b *Bolt) DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeI
 					return err
 				}
 			}
-			for _, name := range [][]byte{registrationBucket, tasksBucket} {
+			for _, name := range [][]byte{registrationBucket, tasksBucket, pinsBucket} {
 				bucket := tx.Bucket(name)
 				for _, key := range keys(bucket, prefix) {
 					if err := bucket.Delete(key); err != nil {

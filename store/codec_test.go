@@ -27,6 +27,7 @@ var golden = struct {
 	ending       time.Time
 	secret       []byte
 	task         session.Task
+	pin          session.Pinned
 }{
 	bridge: Bridge{
 		ID: "abcdefghijklmnopqrstuvwxyz", Name: "Ann's <bridge>", Owner: "ann",
@@ -63,6 +64,14 @@ var golden = struct {
 		Failure:  &session.TaskFailure{Reason: session.ReasonProtocolError, Code: -32603, Message: "m", Data: json.RawMessage(`[1]`)},
 		Provider: "default", Key: "k", CallID: "ABCDEFGH-7", Arguments: json.RawMessage(`{ }`),
 		ClientName: json.RawMessage(`"c"`), ClientVersion: json.RawMessage(`"1"`), Capabilities: json.RawMessage(`{}`),
+	},
+	pin: session.Pinned{
+		PinKey: session.PinKey{Provider: "default", Kind: session.KindPrompt, Name: "add\x00"},
+		Hash:   [32]byte{0: 0xff, 31: 0x01}, Rejected: true, Since: time.Unix(1_785_240_004, 3).UTC(),
+		Held: &session.Tool{
+			Kind: session.KindPrompt, Name: "add\x00", Definition: json.RawMessage("{ \"name\":\"add\\u0000\" }\n"),
+			NameAt: 9, NameEnd: 20, Timeout: 90 * time.Second, Headers: true,
+		},
 	},
 }
 
@@ -111,6 +120,13 @@ var readers = map[string]struct {
 		func(r []byte) (bool, error) {
 			v, err := decodeTask(key, r)
 			return reflect.DeepEqual(v, golden.task), err
+		},
+	},
+	"pin": {
+		func() []byte { return encodePin(key, golden.pin) },
+		func(r []byte) (bool, error) {
+			v, err := decodePin(key, r)
+			return reflect.DeepEqual(v, golden.pin), err
 		},
 	},
 	"empty": {
@@ -343,6 +359,17 @@ func FuzzSecret(f *testing.F) {
 
 func FuzzTask(f *testing.F) {
 	fuzz(f, "task", decodeTask, func(t session.Task) ([]byte, error) { return encodeTask(key, t), nil })
+}
+
+func FuzzPin(f *testing.F) {
+	decode := func(key, record []byte) (session.Pinned, error) {
+		p, err := decodePin(key, record)
+		if err == nil {
+			err = validPin(&p) // it is read, but would not be written
+		}
+		return p, err
+	}
+	fuzz(f, "pin", decode, func(p session.Pinned) ([]byte, error) { return encodePin(key, p), nil })
 }
 
 func FuzzRecord(f *testing.F) {

@@ -442,7 +442,9 @@ func TestAFileOfAnOlderProgramGetsWhatItLacks(t *testing.T) {
 	dir, path := filled(t)
 	db, err := bbolt.Open(path, 0o600, nil)
 	check(t, err)
-	check(t, db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("tasks")) }))
+	for _, later := range []string{"tasks", "pins"} {
+		check(t, db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(later)) }))
+	}
 	check(t, db.Close())
 	s := unsynced(t, dir)
 	b, err := s.Bridge(t.Context(), "bridge003")
@@ -450,9 +452,10 @@ func TestAFileOfAnOlderProgramGetsWhatItLacks(t *testing.T) {
 		t.Fatalf("Bridge = %v, %v", b, err)
 	}
 	task := session.Task{ID: "k", Principal: "p"}
-	check(t, s.Save(t.Context(), 0, 1, []session.Change{{Bridge: "bridge003", PutTasks: []session.Task{task}}}))
+	pin := session.Pinned{PinKey: session.PinKey{Provider: "p", Name: "a"}}
+	check(t, s.Save(t.Context(), 0, 1, []session.Change{{Bridge: "bridge003", PutTasks: []session.Task{task}, PutPins: []session.Pinned{pin}}}))
 	snap, err := s.Load(t.Context(), "bridge003")
-	if err != nil || len(snap.Tasks) != 1 || snap.Tasks[0].ID != "k" {
+	if err != nil || len(snap.Tasks) != 1 || snap.Tasks[0].ID != "k" || len(snap.Pins) != 1 || snap.Pins[0] != pin {
 		t.Fatalf("Load = %+v, %v", snap, err)
 	}
 	check(t, s.Close())

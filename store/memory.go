@@ -35,6 +35,7 @@ type memoryBridge struct {
 	revision      uint64
 	registrations map[session.ProviderID]session.Registration
 	tasks         map[session.TaskID]session.Task
+	pins          map[session.PinKey]session.Pinned
 	ended         map[string]time.Time
 }
 
@@ -113,6 +114,7 @@ func (m *Memory) CreateBridge(ctx context.Context, epoch Epoch, b Bridge, tokens
 			Bridge:        cloneBridge(b),
 			registrations: make(map[session.ProviderID]session.Registration),
 			tasks:         make(map[session.TaskID]session.Task),
+			pins:          make(map[session.PinKey]session.Pinned),
 			ended:         make(map[string]time.Time),
 		}
 		for _, t := range tokens {
@@ -270,6 +272,10 @@ func (m *Memory) Load(ctx context.Context, id session.BridgeID) (s session.Snaps
 		for _, id := range slices.Sorted(maps.Keys(known.tasks)) {
 			s.Tasks = append(s.Tasks, cloneTask(known.tasks[id]))
 		}
+		for _, p := range known.pins {
+			s.Pins = append(s.Pins, clonePin(p))
+		}
+		sortPins(s.Pins)
 		return nil
 	})
 	return s, err
@@ -301,6 +307,12 @@ func (m *Memory) Save(ctx context.Context, shard Shard, epoch Epoch, changes []s
 			}
 			for _, t := range c.PutTasks {
 				known.tasks[t.ID] = cloneTask(t)
+			}
+			for _, k := range c.DropPins {
+				delete(known.pins, k)
+			}
+			for _, p := range c.PutPins {
+				known.pins[p.PinKey] = clonePin(p)
 			}
 		}
 		return nil
@@ -387,6 +399,16 @@ func cloneRegistration(r session.Registration) session.Registration {
 		r.Tools[i].Definition = cloneRaw(r.Tools[i].Definition)
 	}
 	return r
+}
+
+func clonePin(p session.Pinned) session.Pinned {
+	p.Since = cloneTime(p.Since)
+	if p.Held != nil {
+		held := *p.Held
+		held.Definition = cloneRaw(held.Definition)
+		p.Held = &held
+	}
+	return p
 }
 
 func cloneTask(t session.Task) session.Task {

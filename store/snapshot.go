@@ -37,7 +37,7 @@ func (b *Bolt) Load(ctx context.Context, id session.BridgeID) (s session.Snapsho
 		if err != nil {
 			return err
 		}
-		return each(tx.Bucket(tasksBucket), within(id, ""), func(key, record []byte) error {
+		err = each(tx.Bucket(tasksBucket), within(id, ""), func(key, record []byte) error {
 			t, err := decodeTask(key, record)
 			if err != nil {
 				return fmt.Errorf("task %.200q: %w", key, err)
@@ -45,10 +45,22 @@ func (b *Bolt) Load(ctx context.Context, id session.BridgeID) (s session.Snapsho
 			s.Tasks = append(s.Tasks, t)
 			return nil
 		})
+		if err != nil {
+			return err
+		}
+		return each(tx.Bucket(pinsBucket), within(id, ""), func(key, record []byte) error {
+			p, err := decodePin(key, record)
+			if err != nil {
+				return fmt.Errorf("pin %.200q: %w", key, err)
+			}
+			s.Pins = append(s.Pins, p)
+			return nil
+		})
 	})
 	if err != nil {
 		return session.Snapshot{}, fmt.Errorf("store: load bridge %.80q: %w", id, err)
 	}
+	sortPins(s.Pins)
 	return s, nil
 }
 
@@ -93,6 +105,15 @@ func (b *Bolt) Save(ctx context.Context, shard Shard, epoch Epoch, changes []ses
 			key := within(c.Bridge, t.ID)
 			value := encodeTask(key, t)
 			s.put = append(s.put, record{tasksBucket, key, value})
+			size += len(value)
+		}
+		for _, k := range c.DropPins {
+			s.drop = append(s.drop, record{bucket: pinsBucket, key: pinKey(c.Bridge, k)})
+		}
+		for _, p := range c.PutPins {
+			key := pinKey(c.Bridge, p.PinKey)
+			value := encodePin(key, p)
+			s.put = append(s.put, record{pinsBucket, key, value})
 			size += len(value)
 		}
 	}

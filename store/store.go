@@ -94,8 +94,8 @@ type Store interface {
 	// Version, and returns what is now stored: b with the next Version and the
 	// first Created. ErrConflict if the Version differs, ErrNotFound, ErrFenced.
 	UpdateBridge(ctx context.Context, epoch Epoch, b Bridge) (Bridge, error)
-	// DeleteBridge removes a bridge, its tokens, its registrations and its ended
-	// sessions. ErrNotFound, ErrFenced.
+	// DeleteBridge removes a bridge, its tokens, its registrations, pins and tasks,
+	// and its ended sessions. ErrNotFound, ErrFenced.
 	DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeID) error
 
 	// AddToken writes a further token of a bridge. ErrNotFound if there is no
@@ -115,12 +115,12 @@ type Store interface {
 
 	// Load reads a bridge's durable state; a bridge that never saved any, or
 	// that does not exist, has the zero Snapshot. Registrations come in the
-	// order of their Provider.
+	// order of their Provider, pins in that of their keys.
 	Load(ctx context.Context, id session.BridgeID) (session.Snapshot, error)
 	// Save writes many bridges' changes in one commit, all or nothing. All of
 	// them belong to shard. Changes of bridges that do not exist are left out
 	// without an error: the bridge was deleted meanwhile. A Change deletes first
-	// and puts then, so that a Provider named in both stays. ErrFenced.
+	// and puts then, so that what is named in both stays. ErrFenced.
 	Save(ctx context.Context, shard Shard, epoch Epoch, changes []session.Change) error
 
 	// EndSession records that an MCP session was ended by its client, until a

@@ -55,12 +55,20 @@ func validRegistration(r session.Registration) error {
 		return fmt.Errorf("%.80q is not a provider ID", string(r.Provider))
 	}
 	for i := range r.Tools {
-		if t := &r.Tools[i]; t.Kind >= session.NumKinds {
-			return fmt.Errorf("tool %.80q: there is no kind %d", t.Name, t.Kind)
-		} else if t.NameAt < 0 || t.NameAt > t.NameEnd || t.NameEnd > len(t.Definition) {
-			return fmt.Errorf("tool %.80q: its name is said to be at %d to %d of %d bytes",
-				t.Name, t.NameAt, t.NameEnd, len(t.Definition))
+		if err := validTool(&r.Tools[i]); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func validTool(t *session.Tool) error {
+	if t.Kind >= session.NumKinds {
+		return fmt.Errorf("tool %.80q: there is no kind %d", t.Name, t.Kind)
+	}
+	if t.NameAt < 0 || t.NameAt > t.NameEnd || t.NameEnd > len(t.Definition) {
+		return fmt.Errorf("tool %.80q: its name is said to be at %d to %d of %d bytes",
+			t.Name, t.NameAt, t.NameEnd, len(t.Definition))
 	}
 	return nil
 }
@@ -83,6 +91,11 @@ func validChanges(shard Shard, n int, changes []session.Change) error {
 		}
 		for i := range c.PutTasks {
 			if err := validTask(&c.PutTasks[i]); err != nil {
+				return fmt.Errorf("bridge %.80q: %w", string(c.Bridge), err)
+			}
+		}
+		for i := range c.PutPins {
+			if err := validPin(&c.PutPins[i]); err != nil {
 				return fmt.Errorf("bridge %.80q: %w", string(c.Bridge), err)
 			}
 		}

@@ -101,6 +101,28 @@ var (
 	})
 )
 
+var (
+	somePinKey = rapid.Custom(func(t *rapid.T) session.PinKey {
+		return session.PinKey{
+			Provider: someProvider.Draw(t, "provider"), Kind: session.Kind(rapid.IntRange(0, int(session.NumKinds)-1).Draw(t, "kind")),
+			Name: rapid.SampledFrom([]string{"", "a", "b\x00"}).Draw(t, "name"),
+		}
+	})
+	somePin = rapid.Custom(func(t *rapid.T) session.Pinned {
+		p := session.Pinned{PinKey: somePinKey.Draw(t, "key"), Rejected: rapid.Bool().Draw(t, "rejected"), Since: someTime.Draw(t, "since")}
+		copy(p.Hash[:], someRaw.Draw(t, "hash"))
+		if rapid.Bool().Draw(t, "held") {
+			def := someRaw.Draw(t, "definition")
+			end := rapid.IntRange(0, len(def)).Draw(t, "end")
+			p.Held = &session.Tool{
+				Kind: p.Kind, Name: p.Name, Definition: def, NameAt: rapid.IntRange(0, end).Draw(t, "at"), NameEnd: end,
+				Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Headers: rapid.Bool().Draw(t, "headers"),
+			}
+		}
+		return p
+	})
+)
+
 // histories runs random histories against a store and a model, and compares
 // everything readable after each step.
 func histories(t *testing.T, open func(t *testing.T) store.Store) {
@@ -265,6 +287,9 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 
 						PutTasks:  rapid.SliceOfN(someTask, 0, 2).Draw(rt, "put tasks"),
 						DropTasks: rapid.SliceOfN(someTaskID, 0, 2).Draw(rt, "drop tasks"),
+
+						PutPins:  rapid.SliceOfN(somePin, 0, 2).Draw(rt, "put pins"),
+						DropPins: rapid.SliceOfN(somePinKey, 0, 2).Draw(rt, "drop pins"),
 					}
 					if store.ShardOf(c.Bridge, s.Shards()) == shard {
 						changes = append(changes, c)
@@ -333,6 +358,19 @@ func applied(s session.Snapshot, c session.Change) session.Snapshot {
 	}
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
 		now.Tasks = append(now.Tasks, byID[id])
+	}
+	byKey := make(map[session.PinKey]session.Pinned)
+	for _, p := range s.Pins {
+		byKey[p.PinKey] = p
+	}
+	for _, k := range c.DropPins {
+		delete(byKey, k)
+	}
+	for _, p := range c.PutPins {
+		byKey[p.PinKey] = p
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(byKey), session.PinKey.Compare) {
+		now.Pins = append(now.Pins, byKey[k])
 	}
 	return now
 }

@@ -96,6 +96,17 @@ func badSave(t *testing.T, s store.Store) {
 	fails(t, s.Save(t.Context(), shard, epoch, bad(func(r *session.Registration) { r.Provider = "" })))
 	fails(t, s.Save(t.Context(), shard, epoch, []session.Change{good, {Bridge: "b1", PutTasks: []session.Task{{ID: "no/id"}}}}))
 	fails(t, s.Save(t.Context(), shard, epoch, []session.Change{good, {Bridge: "b1", PutTasks: []session.Task{{ID: "k", Status: session.NumTaskStatus}}}}))
+	for _, edit := range []func(*session.Pinned){
+		func(p *session.Pinned) { p.Provider = "" },
+		func(p *session.Pinned) { p.Kind = session.NumKinds },
+		func(p *session.Pinned) { p.Held.Name = "y" },
+		func(p *session.Pinned) { p.Held.Kind = session.KindPrompt },
+		func(p *session.Pinned) { p.Held.NameEnd = 1000 },
+	} {
+		p := pinned("x")
+		edit(&p)
+		fails(t, s.Save(t.Context(), shard, epoch, []session.Change{good, {Bridge: "b1", PutPins: []session.Pinned{p}}}))
+	}
 	fails(t, s.Save(t.Context(), store.Shard(s.Shards()), epoch, nil))
 	if s.Shards() > 1 {
 		fails(t, s.Save(t.Context(), (shard+1)%store.Shard(s.Shards()), 100, []session.Change{good}))
@@ -131,9 +142,9 @@ func nothingShared(t *testing.T, s store.Store) {
 			b[i] = '!'
 		}
 	}
-	b, r, k := bridge("b1"), registration("p", "x", "y"), task("k")
+	b, r, k, p := bridge("b1"), registration("p", "x", "y"), task("k"), pinned("x")
 	want(t, nil)(s.CreateBridge(t.Context(), epoch, b))
-	save(t, s, shard, epoch, session.Change{Bridge: "b1", Put: []session.Registration{r}, PutTasks: []session.Task{k}})
+	save(t, s, shard, epoch, session.Change{Bridge: "b1", Put: []session.Registration{r}, PutTasks: []session.Task{k}, PutPins: []session.Pinned{p}})
 	minted := []byte("minted")
 	first, err := s.Secret(t.Context(), "k", func() []byte { return minted })
 	want(t, nil)(err)
@@ -146,12 +157,14 @@ func nothingShared(t *testing.T, s store.Store) {
 		k.Inputs[0].Key = "!"
 		scribble(k.Failure.Data)
 		k.Failure.Message = "!"
+		scribble(p.Held.Definition)
+		p.Held.Name = "!"
 		scribble(minted)
 		b, _ = s.Bridge(t.Context(), "b1")
 		same(t, bridge("b1"))(b, nil)
 		got, err := s.Load(t.Context(), "b1")
-		same(t, session.Snapshot{Registrations: []session.Registration{registration("p", "x", "y")}, Tasks: []session.Task{task("k")}})(got, err)
-		r, k = got.Registrations[0], got.Tasks[0]
+		same(t, session.Snapshot{Registrations: []session.Registration{registration("p", "x", "y")}, Tasks: []session.Task{task("k")}, Pins: []session.Pinned{pinned("x")}})(got, err)
+		r, k, p = got.Registrations[0], got.Tasks[0], got.Pins[0]
 		_ = append(r.Tools[0].Definition, '!') // not over its neighbour
 		same(t, tool("y"))(r.Tools[1], nil)
 		scribble(first)

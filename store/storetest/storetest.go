@@ -102,6 +102,12 @@ func registration(provider session.ProviderID, tools ...string) session.Registra
 	return r
 }
 
+func pinned(name string) session.Pinned {
+	held := tool(name)
+	held.Exposed = ""
+	return session.Pinned{PinKey: session.PinKey{Provider: "p", Name: name}, Hash: [32]byte{1, 2, 3}, Held: &held, Since: noon}
+}
+
 func task(id session.TaskID) session.Task {
 	return session.Task{
 		ID: id, Principal: "somebody", Tool: "x", Created: noon, Status: session.TaskDone,
