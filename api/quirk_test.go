@@ -191,7 +191,7 @@ func TestQuirksOfToolsAreHandled(t *testing.T) {
 						if plain[name] == "" {
 							t.Errorf("%s: no tool %q", quirk, name)
 						}
-						if h.warning != "" && !strings.Contains(w.log.String(), `msg="tool taken with a warning" bridge=b tool=`+name+` warning="`+h.warning) {
+						if h.warning != "" && !strings.Contains(w.log.String(), `msg="offer taken with a warning" bridge=b list=tools name=`+name+` warning="`+h.warning) {
 							t.Errorf("%s: no warning of %s", quirk, name)
 						}
 					}
@@ -204,7 +204,7 @@ func TestQuirksOfToolsAreHandled(t *testing.T) {
 						t.Errorf("with the shield %s is\n%.300s, want\n%.300s", name, shielded[name], raw)
 					}
 				}
-				if n := strings.Count(w.log.String(), "tool taken with a warning"); n != warnings {
+				if n := strings.Count(w.log.String(), "offer taken with a warning"); n != warnings {
 					t.Errorf("%d warnings, want %d: %s", n, warnings, w.log)
 				}
 				for c := range tries {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"mcpbridge/api/reveal"
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
 )
@@ -165,7 +166,7 @@ func (h *hello) introduce(instructions json.RawMessage, capabilities map[string]
 	if len(text) > maxAbout {
 		h.warnings = append(h.warnings, fmt.Sprintf("instructions have %d bytes; the first %d are taken", len(text), maxAbout))
 	}
-	h.warnings = append(h.warnings, hiddenWarnings("instructions have", instructions)...)
+	h.warnings = append(h.warnings, reveal.Warnings("instructions have", instructions)...)
 	h.about.Instructions = cut(text, maxAbout)
 	for name, to := range map[string]*json.RawMessage{"extensions": &h.about.Extensions, "experimental": &h.about.Experimental} {
 		raw := capabilities[name]

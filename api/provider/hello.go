@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"mcpbridge/api/reveal"
 	"mcpbridge/session"
 )
 
@@ -76,7 +77,7 @@ func (c *bridgeV1) hello(m *message) error {
 	if h.About.Instructions, err = m.text(mInstructions, maxAbout); err != nil {
 		return bad("%v", err)
 	}
-	for _, text := range hiddenWarnings("instructions have", m.members[mInstructions]) {
+	for _, text := range reveal.Warnings("instructions have", m.members[mInstructions]) {
 		c.e.cfg.Log.Warn("provider taken with a warning", "bridge", c.bridge, "provider", clip(string(h.Provider)), "warning", text)
 	}
 	instance, err := m.text(mInstance, maxText)

@@ -146,8 +146,8 @@ func (m *mcpServer) offer(k session.Kind, l *lister, raw json.RawMessage) {
 		return
 	}
 	if text := strings.Join(warnings, "; "); text != "" {
-		if m.warned[t.Name] != text { // the protocol has no way to tell the server
-			m.e.cfg.Log.Warn("tool taken with a warning", "bridge", m.bridge, "tool", clip(t.Name), "warning", text)
+		if m.warned[k][t.Name] != text { // the protocol has no way to tell the server
+			m.e.cfg.Log.Warn("offer taken with a warning", "bridge", m.bridge, "list", k.String(), "name", clip(t.Name), "warning", text)
 		}
 		l.warned[t.Name] = text
 	}
@@ -162,9 +162,7 @@ func (m *mcpServer) register(k session.Kind, l *lister) error {
 	if err := m.join(); err != nil {
 		return err
 	}
-	if k == session.KindTool {
-		m.warned = l.warned
-	}
+	m.warned[k] = l.warned
 	offers, refused, stale := l.offers, l.refused, l.stale
 	*l = lister{}
 	err := m.inst.Replace(k, offers, refused, func(r session.Registered) {
@@ -173,6 +171,9 @@ func (m *mcpServer) register(k session.Kind, l *lister) error {
 		}
 		for _, x := range r.Rejected {
 			m.logRejected(m.rejection(x.Name, x.Err))
+		}
+		for _, h := range r.Held { // the protocol has no way to tell the server
+			m.logHeld(h)
 		}
 	})
 	if err != nil {

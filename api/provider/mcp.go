@@ -28,9 +28,9 @@ type mcpServer struct {
 	info     hello                     // of the server; fixed once era is set
 	lists    [session.NumKinds]*lister // nil for what the server does not have; fixed once era is set
 
-	mu       sync.Mutex        // guards what follows; never held over anything that waits
-	gone     bool              // the reader has ended
-	warned   map[string]string // what the log was last told of tools, by name
+	mu       sync.Mutex                          // guards what follows; never held over anything that waits
+	gone     bool                                // the reader has ended
+	warned   [session.NumKinds]map[string]string // what the log was last told of offers, by name
 	timers   []*time.Timer
 	discover asking
 	init     asking

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"mcpbridge/api/reveal"
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
 )
@@ -32,8 +33,10 @@ func readOffer(k session.Kind, raw json.RawMessage, l session.Limits) (t session
 	if k == session.KindTool {
 		return readTool(raw, l)
 	}
-	t, err = readOther(k, raw, l)
-	return t, nil, err
+	if t, err = readOther(k, raw, l); err == nil {
+		warnings = reveal.Warnings("the definition has", t.Definition)
+	}
+	return t, warnings, err
 }
 
 // readOther is readOffer for what is no tool.

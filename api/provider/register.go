@@ -17,6 +17,7 @@ type registered struct {
 	Revision uint64          `json:"revision"`
 	Tools    []exposure      `json:"tools"`
 	Rejected []rejection     `json:"rejected"`
+	Held     []holding       `json:"held,omitempty"`
 }
 
 type exposure struct {
@@ -29,6 +30,15 @@ type rejection struct {
 	Name    string `json:"name"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
+}
+
+// holding tells of a changed definition that waits for approval. Where clients are listed
+// an earlier one, the tool is among the registered too.
+type holding struct {
+	Name      string `json:"name"`
+	ExposedAs string `json:"exposedAs,omitempty"`
+	Hash      string `json:"hash"` // names what is held, for approval
+	Message   string `json:"message"`
 }
 
 func (c *bridgeV1) registerTools(m *message) error {
@@ -111,6 +121,12 @@ func (c *bridgeV1) acknowledge(a registered, warnings map[string][]string, r ses
 	for _, x := range a.Rejected {
 		c.logRejected(x)
 	}
+	held := map[string]string{}
+	for _, h := range r.Held {
+		c.logHeld(h)
+		held[h.Name] = c.heldMessage(h)
+		a.Held = append(a.Held, holding{h.Name, h.Exposed, h.Hash, held[h.Name]})
+	}
 	if !c.greeted.Load() {
 		return
 	}
@@ -119,6 +135,9 @@ func (c *bridgeV1) acknowledge(a registered, warnings map[string][]string, r ses
 		w := warnings[x.Name]
 		if safe := session.SafeName(x.Name); x.Exposed != safe {
 			w = append(slices.Clone(w), fmt.Sprintf("another tool of the bridge has the name %q; clients see this one as %q", safe, x.Exposed))
+		}
+		if m := held[x.Name]; m != "" {
+			w = append(slices.Clone(w), m)
 		}
 		if w == nil {
 			w = []string{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"mcpbridge/api/reveal"
 	"mcpbridge/api/schema"
 	"mcpbridge/api/shape"
 	"mcpbridge/api/wire"
@@ -107,7 +108,7 @@ func readTool(raw json.RawMessage, l session.Limits) (t session.Tool, warnings [
 	}
 	t.Definition = raw
 	warnings = append(warnings, nameWarnings(t.Name, description)...)
-	return t, append(warnings, hiddenWarnings("the definition has", raw)...), nil
+	return t, append(warnings, reveal.Warnings("the definition has", raw)...), nil
 }
 
 // cutMember takes the member that ends at cut[1], and follows what ends at

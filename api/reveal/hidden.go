@@ -1,4 +1,4 @@
-package provider
+package reveal
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 // comment is how one begins in JSON.
 var comment = regexp.MustCompile(`(<|\\u003[cC])!--`)
 
-// hiddenWarnings tells which text in checked JSON people would not see; what has it
+// Warnings tells which text in checked JSON people would not see; what has it
 // begins the sentence.
-func hiddenWarnings(what string, raw []byte) (warnings []string) {
+func Warnings(what string, raw []byte) (warnings []string) {
 	if r, ok := findHidden(raw); ok {
 		warnings = append(warnings, fmt.Sprintf(what+" characters that people do not see (%U); models read them", r))
 	}
