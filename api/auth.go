@@ -19,6 +19,7 @@ import (
 type auth struct {
 	store store.Store
 	open  bool // everything is allowed
+	peers *peers
 
 	mu     sync.RWMutex
 	tokens map[[sha256.Size]byte]store.Token // verified, by the text's hash
@@ -51,13 +52,14 @@ func (a *auth) bridge(r *http.Request, id session.BridgeID, kinds ...store.Token
 		return openPrincipal, nil
 	}
 	t, err := a.token(r)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if t.Bridge == id && slices.Contains(kinds, t.Kind) {
+	case t.Bridge == id && slices.Contains(kinds, t.Kind):
 		return t.ID, nil
+	default:
+		return "", a.peers.failed(r, ErrForbidden)
 	}
-	return "", ErrForbidden
 }
 
 // admin allows a request of an administrator.
@@ -70,7 +72,7 @@ func (a *auth) admin(r *http.Request) error {
 		return err
 	}
 	if t.Kind != store.AdminToken {
-		return ErrBadCredential
+		return a.peers.failed(r, ErrBadCredential)
 	}
 	return nil
 }
@@ -88,12 +90,15 @@ func (a *auth) token(r *http.Request) (store.Token, error) {
 	a.mu.RUnlock()
 	if !ok {
 		if t, err = a.lookup(r.Context(), text); err != nil {
+			if errors.Is(err, ErrBadCredential) {
+				err = a.peers.failed(r, err)
+			}
 			return t, err
 		}
 		a.keep(sum, t, epoch)
 	}
 	if !t.Expires.IsZero() && !time.Now().Before(t.Expires) {
-		return t, ErrBadCredential
+		return t, a.peers.failed(r, ErrBadCredential)
 	}
 	return t, nil
 }

@@ -70,6 +70,7 @@ var table = []row{
 
 	{provider.ErrTooSlow, wire.Fault{Name: "too_slow", Status: 408, Close: 4408}},
 	{provider.ErrSilent, wire.Fault{Name: "silent", Status: 408, Close: 4408}},
+	{provider.ErrFlood, wire.Fault{Name: "flood", Status: 429, Close: 4429}},
 
 	{wire.ErrTooLong, wire.Fault{Name: "too_large", Status: 413, Code: -32600, Close: 1009}},
 	{wire.ErrUTF8, wire.Fault{Name: "bad_message", Status: 400, Code: -32700}},

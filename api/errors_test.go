@@ -41,7 +41,7 @@ func TestEveryErrorHasARow(t *testing.T) {
 		"credential.ErrMalformed": true, "credential.ErrKind": true, "credential.ErrChecksum": true, "credential.ErrShort": true,
 	}
 	count := 0
-	for _, dir := range []string{".", "provider", "mcp", "wire", "schema", "credential", "rest", "seal", "../session", "../store", "../shard"} {
+	for _, dir := range []string{".", "provider", "mcp", "wire", "schema", "credential", "rest", "seal", "limit", "../session", "../store", "../shard"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -58,6 +58,11 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "127.0.0.1:80" }
 
+// pipeConn comes from an address, as other connections do.
+type pipeConn struct{ net.Conn }
+
+func (pipeConn) RemoteAddr() net.Addr { return pipeAddr{} }
+
 func (p *pipes) Addr() net.Addr { return pipeAddr{} }
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
 
@@ -73,7 +78,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	mine, theirs := net.Pipe()
 	select {
-	case p.conns <- theirs:
+	case p.conns <- pipeConn{theirs}:
 		return mine, nil
 	case <-p.closed:
 		return nil, net.ErrClosed

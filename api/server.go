@@ -52,6 +52,7 @@ type Config struct {
 type Server struct {
 	cfg       Config
 	auth      *auth
+	peers     *peers
 	guard     *guard
 	providers *provider.Endpoint
 	mcp       *mcp.Endpoint
@@ -78,9 +79,16 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	local := cfg.Loopback && isLoopback(public.Host)
+	if local {
+		cfg.Limits = cfg.Limits.Local()
+	}
+	cfg.Limits = cfg.Limits.WithDefaults()
+	peers := newPeers(cfg.Limits, cfg.TrustedProxies, local)
 	s := &Server{
 		cfg:     cfg,
-		auth:    &auth{store: cfg.Store, open: cfg.Open},
+		auth:    &auth{store: cfg.Store, open: cfg.Open, peers: peers},
+		peers:   peers,
 		guard:   &guard{public: public, allowed: cfg.AllowOrigins, loopback: cfg.Loopback},
 		process: rand.Text()[:8] + "-",
 	}
@@ -88,7 +96,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Version: cfg.Version, Log: cfg.Log,
 	})
 	s.mcp = mcp.New(mcp.Config{
-		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault,
+		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault, Stream: peers.stream,
 		BasePath: strings.TrimRight(public.Path, "/"), Version: cfg.Version, Log: cfg.Log,
 	})
 	s.router = s.routes()
@@ -224,6 +232,10 @@ func (s *Server) serveClient(
 		s.refuse(w, session.ErrShutdown)
 		return
 	}
+	if err := s.peers.request(r, principal); err != nil {
+		s.refuse(w, err)
+		return
+	}
 	serve(w, r, id, principal)
 }
 
@@ -236,15 +248,21 @@ func (s *Server) serveSeedProvider(w http.ResponseWriter, r *http.Request, id se
 }
 
 func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.BridgeID, seed bool) {
-	_, err := s.auth.bridge(r, id, store.ProviderToken)
+	principal, err := s.auth.bridge(r, id, store.ProviderToken)
 	if err == nil && !id.Valid() {
 		err = ErrForbidden
 	}
 	if err == nil && s.draining.Load() {
 		err = session.ErrShutdown
 	}
+	var done func()
 	if err == nil {
-		_, err = s.cfg.Directory.Session(r.Context(), id)
+		done, err = s.peers.provider(r, principal)
+	}
+	if err == nil {
+		if _, err = s.cfg.Directory.Session(r.Context(), id); err != nil {
+			done()
+		}
 	}
 	if err != nil {
 		if Fault(err).Close == 0 || r.Header.Get("Upgrade") == "" {
@@ -254,7 +272,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.Bridg
 		s.providers.Refuse(w, r, err)
 		return
 	}
-	s.providers.Accept(w, r, id, seed) //nolint:contextcheck // the connection outlives the request
+	s.providers.Accept(w, r, id, seed, done) //nolint:contextcheck // the connection outlives the request
 }
 
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request, id session.BridgeID) {

@@ -37,6 +37,30 @@ type Limits struct {
 	Ping           time.Duration // between application pings to a provider [20 s]
 	IdleAfter      time.Duration // unused before a session hibernates [60 s]
 	Retain         time.Duration // how long a departed provider's tools stay listed [24 h]
+
+	// What one peer may do, by its token or its address; below 0 any number. The bursts
+	// are those that a peer may have at once after a rest.
+	TokenRequests    int // MCP requests a second with one token; twice as many at once [2,000]
+	AddressRequests  int // MCP requests a second from one address; twice as many at once [5,000]
+	TokenDials       int // providers' connections begun a second with one token; ten times as many at once [100]
+	AddressDials     int // providers' connections begun a second from one address; ten times as many at once [500]
+	TokenProviders   int // providers' connections with one token [1,024]
+	AddressProviders int // providers' connections from one address [16,384]
+	AddressStreams   int // MCP streams to one address [4,096]
+	AddressFailures  int // tokens a second from one address that are not valid; sixty times as many at once [1]
+	Messages         int // messages and pings a second on one provider's connection, the results of calls aside; twice as many at once [10,000]
+}
+
+// Local is l where only this machine reaches the server, so that nobody is a stranger:
+// what is zero of the limits of one peer is none.
+func (l Limits) Local() Limits {
+	for _, field := range []*int{
+		&l.TokenRequests, &l.AddressRequests, &l.TokenDials, &l.AddressDials,
+		&l.TokenProviders, &l.AddressProviders, &l.AddressStreams, &l.AddressFailures,
+	} {
+		or(field, -1)
+	}
+	return l
 }
 
 // WithDefaults fills every zero field with its default.
@@ -70,6 +94,15 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.Ping, 20*time.Second)
 	or(&l.IdleAfter, time.Minute)
 	or(&l.Retain, 24*time.Hour)
+	or(&l.TokenRequests, 2000)
+	or(&l.AddressRequests, 5000)
+	or(&l.TokenDials, 100)
+	or(&l.AddressDials, 500)
+	or(&l.TokenProviders, 1024)
+	or(&l.AddressProviders, 16384)
+	or(&l.AddressStreams, 4096)
+	or(&l.AddressFailures, 1)
+	or(&l.Messages, 10_000)
 	return l
 }
 

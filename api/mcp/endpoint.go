@@ -23,6 +23,8 @@ type Config struct {
 	Limits    session.Limits
 	Box       *seal.Box // seals session IDs
 	Fault     wire.FaultFunc
+	// Stream counts a stream to where the request came from; done is called at its end.
+	Stream func(*http.Request) (done func(), err error)
 	// BasePath is what the world's paths begin with, before /b/, such as /bridges;
 	// mostly empty.
 	BasePath string

@@ -56,6 +56,12 @@ func (e *Endpoint) ServeSSE(w http.ResponseWriter, r *http.Request, bridge sessi
 
 // openPair answers the GET.
 func (e *Endpoint) openPair(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, principal string) {
+	done, err := e.cfg.Stream(r)
+	if err != nil {
+		e.refuse(w, err)
+		return
+	}
+	defer done()
 	watch, err := e.watchFor(r, bridge)
 	if err != nil {
 		e.refuse(w, err)

@@ -343,6 +343,12 @@ func (e *Endpoint) replay(w http.ResponseWriter, r *http.Request, s *mcpSession,
 		open(w, e.limits.WriteTimeout).event(message)
 		return
 	}
+	done, err := e.cfg.Stream(r)
+	if err != nil {
+		e.refuse(w, err)
+		return
+	}
+	defer done()
 	watch, err := e.watchFor(r, s.Bridge) // it counts as one of the bridge's streams
 	if err != nil {
 		e.refuse(w, err)

@@ -31,6 +31,12 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 		e.replay(w, r, s, id, after)
 		return
 	}
+	done, err := e.cfg.Stream(r)
+	if err != nil {
+		e.refuse(w, err)
+		return
+	}
+	defer done()
 	watch, err := e.watchFor(r, bridge)
 	if err != nil {
 		e.refuse(w, err)
@@ -198,6 +204,12 @@ func (x *exchange) listen() {
 	if len(want.TaskIDs) > maxTasks {
 		want.TaskIDs = want.TaskIDs[:maxTasks] // the acknowledgement says which
 	}
+	done, err := x.e.cfg.Stream(x.r)
+	if err != nil {
+		x.failed(err)
+		return
+	}
+	defer done()
 	watch, err := x.e.watchFor(x.r, x.bridge, want.TaskIDs...)
 	if err != nil {
 		x.failed(err)

@@ -24,7 +24,8 @@ type conn struct {
 	ws     *websocket.Conn
 	raw    net.Conn // below ws
 	bridge session.BridgeID
-	born   int64 // the keeper's beat when it came; pings are due at whole intervals after it
+	done   func() // called at the end
+	born   int64  // the keeper's beat when it came; pings are due at whole intervals after it
 	out    outbox
 
 	d dialect
@@ -37,7 +38,9 @@ type conn struct {
 	inst  *session.Instance
 	left  bool // the reader has ended
 
-	bad int // messages refused; owned by the reader
+	meter meter
+	in    pieces // the message being read; the reader's own
+	bad   int    // messages refused; the reader's own
 }
 
 // maxBad is how many messages of a connection are refused before it is closed.
@@ -74,13 +77,24 @@ func (c *conn) read() {
 			break
 		}
 		c.heard.Store(c.e.beat.Load())
+		if c.meter.flooded.Load() {
+			if _, err = io.Copy(io.Discard, r); err != nil {
+				break
+			}
+			continue
+		}
 		if kind != websocket.MessageText {
 			c.refuseClose(websocket.StatusUnsupportedData, "only text frames of JSON are taken")
 			break
 		}
 		buf := wire.NewBuffer(0)
-		if err = buf.Fill(r, c.e.limits.FrameBytes); err != nil {
+		c.in = pieces{c: c, r: r}
+		if err = buf.Fill(&c.in, c.e.limits.FrameBytes); err != nil {
 			buf.Release()
+			if errors.Is(err, ErrFlood) {
+				_, _ = io.Copy(io.Discard, r) // until it is closed
+				continue
+			}
 			if errors.Is(err, wire.ErrTooLong) {
 				c.refuseClose(websocket.StatusMessageTooBig, fmt.Sprintf("a message may have at most %d bytes", c.e.limits.FrameBytes))
 			}
@@ -92,6 +106,11 @@ func (c *conn) read() {
 		}
 		if bad != nil && !c.complain(bad) {
 			break
+		}
+		if keep && bad == nil {
+			c.answered()
+		} else {
+			c.allowed()
 		}
 	}
 	if err := survive(func() error { c.d.ended(); return nil }); err != nil {
@@ -107,6 +126,7 @@ func (c *conn) read() {
 	}
 	_ = c.ws.CloseNow() // the descriptor stays open after a failed read
 	c.e.remove(c)
+	c.done()
 }
 
 // handle takes one frame. A panic is this connection's alone, whose end it is.

@@ -75,11 +75,11 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 				Fault: func(error) wire.Fault { return wire.Fault{Name: "internal", Close: 1011, Message: "internal error"} },
 			})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ws, raw, err := upgrade(w, r)
+				ws, raw, err := upgrade(w, r, nil)
 				if err != nil {
 					return
 				}
-				c := &conn{e: e, ws: ws, raw: raw, d: faulty{place}, born: e.beat.Load()}
+				c := &conn{e: e, ws: ws, raw: raw, d: faulty{place}, born: e.beat.Load(), done: func() {}}
 				c.out.c = c
 				c.heard.Store(c.born)
 				e.add(c)

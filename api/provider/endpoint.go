@@ -33,6 +33,8 @@ var (
 	ErrTooSlow = errors.New("the provider reads too slowly")
 	// ErrSilent: nothing came from the provider for two ping intervals.
 	ErrSilent = errors.New("nothing came from the provider for two ping intervals")
+	// ErrFlood: the provider sends more messages than it may.
+	ErrFlood = errors.New("limit reached")
 )
 
 // Subprotocols name the dialects. A connection that asks for none speaks bridge.v1.
@@ -79,8 +81,15 @@ func New(cfg Config) *Endpoint {
 // Accept upgrades a request to a provider's connection on a bridge. The caller has
 // checked that it may, and its Origin. It returns once the connection is up; the
 // connection lives on. seed tells that the peer is one of the seed's providers,
-// which never say hello, so that it need not be waited for.
-func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool) {
+// which never say hello, so that it need not be waited for. done is called when the
+// connection has ended, or was none.
+func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool, done func()) {
+	lives := false
+	defer func() {
+		if !lives {
+			done()
+		}
+	}()
 	named := session.DefaultProvider
 	if name := r.URL.Query().Get("provider"); name != "" {
 		if named = session.ProviderID(name); !named.Valid() {
@@ -89,12 +98,14 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 		}
 	}
 	w.Header().Set(headerMaxFrame, strconv.Itoa(e.limits.FrameBytes))
-	ws, raw, err := upgrade(w, r)
+	c := &conn{e: e, bridge: bridge, named: named, done: done}
+	c.meter.start(e.limits.Messages)
+	c.out.c = c
+	ws, raw, err := upgrade(w, r, c.pinged)
 	if err != nil {
 		return // the answer has been written
 	}
-	c := &conn{e: e, ws: ws, raw: raw, bridge: bridge, named: named}
-	c.out.c = c
+	c.ws, c.raw = ws, raw
 	c.born = e.beat.Load()
 	c.heard.Store(c.born)
 	switch ws.Subprotocol() {
@@ -112,6 +123,7 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 		e.remove(c)
 		return
 	}
+	lives = true
 	e.wg.Go(c.read)
 }
 
@@ -119,7 +131,7 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 // cannot read the status of a refused upgrade. The cause must have a close code.
 func (e *Endpoint) Refuse(w http.ResponseWriter, r *http.Request, cause error) {
 	f := e.cfg.Fault(cause)
-	ws, _, err := upgrade(w, r)
+	ws, _, err := upgrade(w, r, nil)
 	if err != nil {
 		return
 	}
@@ -150,13 +162,15 @@ func (s *slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // upgrade also returns the connection below, which can be cut at once: a WebSocket
-// that is closing waits for its peer.
-func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
+// that is closing waits for its peer. pinged is told of each ping, and whether to
+// answer it; nil answers all.
+func upgrade(w http.ResponseWriter, r *http.Request, pinged func(context.Context, []byte) bool) (*websocket.Conn, net.Conn, error) {
 	small := &slim{ResponseWriter: w}
 	ws, err := websocket.Accept(small, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol, SubprotocolMCP},
 		InsecureSkipVerify: true, // Origin has been checked, by rules of our own
 		CompressionMode:    websocket.CompressionDisabled,
+		OnPingReceived:     pinged,
 	})
 	if err != nil {
 		return nil, nil, err

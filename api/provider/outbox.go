@@ -164,6 +164,7 @@ func (o *outbox) writeItem(i *item) {
 			return // withdrawn
 		}
 		if buf.B = o.c.d.appendCall(buf.B, i.deliver.Call, time.Now()); len(buf.B) > 0 {
+			o.c.meter.asked.Add(1)
 			o.frame(buf.B)
 		}
 		i.deliver.Written()

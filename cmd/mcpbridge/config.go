@@ -65,6 +65,15 @@ type limitFlags struct {
 	Write         time.Duration `name:"write-timeout" default:"${write}" placeholder:"DURATION" help:"One write to a peer. Default: ${default}."`
 	Ping          time.Duration `name:"ping" default:"${ping}" placeholder:"DURATION" help:"Between pings to a provider. Default: ${default}."`
 	Idle          time.Duration `name:"idle" default:"${idle}" placeholder:"DURATION" help:"Unused before a bridge hibernates. Default: ${default}."`
+	Messages      peerLimit     `name:"max-messages" default:"auto" placeholder:"N" help:"Messages and pings a second on one provider's connection, the results of calls aside; twice as many at once. Default: ${messages}."`
+	TokenRequests peerLimit     `name:"max-token-requests" default:"auto" placeholder:"N" help:"MCP requests a second with one token, twice as many at once. Default: ${tokenrequests}${peers}"`
+	AddrRequests  peerLimit     `name:"max-address-requests" default:"auto" placeholder:"N" help:"MCP requests a second from one address, twice as many at once. Default: ${addressrequests}${peers}"`
+	TokenDials    peerLimit     `name:"max-token-dials" default:"auto" placeholder:"N" help:"Providers' connections begun a second with one token, ten times as many at once. Default: ${tokendials}${peers}"`
+	AddrDials     peerLimit     `name:"max-address-dials" default:"auto" placeholder:"N" help:"Providers' connections begun a second from one address, ten times as many at once. Default: ${addressdials}${peers}"`
+	TokenConns    peerLimit     `name:"max-token-providers" default:"auto" placeholder:"N" help:"Providers' connections with one token. Default: ${tokenproviders}${peers}"`
+	AddrConns     peerLimit     `name:"max-address-providers" default:"auto" placeholder:"N" help:"Providers' connections from one address. Default: ${addressproviders}${peers}"`
+	AddrStreams   peerLimit     `name:"max-address-streams" default:"auto" placeholder:"N" help:"MCP streams to one address. Default: ${addressstreams}${peers}"`
+	AddrFailures  peerLimit     `name:"max-address-failures" default:"auto" placeholder:"N" help:"Tokens a second from one address that are not valid, sixty times as many at once. Default: ${addressfailures}${peers}"`
 	Retain        time.Duration `name:"retain" default:"${retain}" placeholder:"DURATION" help:"How long a departed provider's tools stay listed, if it does not say. Default: ${default}."`
 }
 
@@ -82,7 +91,11 @@ func defaults() kong.Vars {
 		"frame": size(l.FrameBytes), "body": size(l.BodyBytes), "tool": size(l.ToolBytes),
 		"catalog": size(l.CatalogBytes), "outbox": size(l.OutboxBytes), "events": size(l.EventBytes),
 		"calltimeout": duration(l.CallTimeout), "callmax": duration(l.CallTimeoutMax), "write": duration(l.WriteTimeout),
-		"ping": duration(l.Ping), "idle": duration(l.IdleAfter), "retain": duration(l.Retain),
+		"messages": count(l.Messages), "tokenrequests": count(l.TokenRequests), "addressrequests": count(l.AddressRequests),
+		"tokendials": count(l.TokenDials), "addressdials": count(l.AddressDials), "tokenproviders": count(l.TokenProviders),
+		"addressproviders": count(l.AddressProviders), "addressstreams": count(l.AddressStreams), "addressfailures": count(l.AddressFailures),
+		"peers": "; off where only this machine reaches the server.",
+		"ping":  duration(l.Ping), "idle": duration(l.IdleAfter), "retain": duration(l.Retain),
 	}
 }
 
@@ -97,6 +110,9 @@ func (f *limitFlags) limits() session.Limits {
 		MessageDepth: f.MessageDepth, SchemaDepth: f.SchemaDepth,
 		CallTimeout: f.CallTimeout, CallTimeoutMax: f.CallMax, WriteTimeout: f.Write,
 		Ping: f.Ping, IdleAfter: f.Idle, Retain: f.Retain,
+		Messages: int(f.Messages), TokenRequests: int(f.TokenRequests), AddressRequests: int(f.AddrRequests),
+		TokenDials: int(f.TokenDials), AddressDials: int(f.AddrDials), TokenProviders: int(f.TokenConns),
+		AddressProviders: int(f.AddrConns), AddressStreams: int(f.AddrStreams), AddressFailures: int(f.AddrFailures),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"go.uber.org/goleak"
 )
 
@@ -113,6 +114,7 @@ func TestWrongUseIsStatus2(t *testing.T) {
 		"log level":             {[]string{"serve", "--log-level", "loud"}, `.*--log-level.*`},
 		"size":                  {[]string{"serve", "--max-frame", "8 parsecs"}, `.*8 parsecs.*`},
 		"no calls":              {[]string{"serve", "--max-calls", "0"}, `.*--max-calls is 0, want at least 1.*`},
+		"no requests":           {[]string{"serve", "--max-token-requests", "0"}, `.*--max-token-requests: "0" is no limit: want a number of at least 1, off or auto.*`},
 		"small frame":           {[]string{"serve", "--max-frame", "100"}, `.*--max-frame is 100, want 1KiB.*`},
 		"timeout over its max":  {[]string{"serve", "--call-timeout", "2h"}, `.*--call-timeout is 2h.*--call-timeout-max.*`},
 		"no token file":         {[]string{"serve", "--listen", "127.0.0.1:0", "--admin-token-file", missing}, `.*--admin-token-file.*no such file.*`},
@@ -157,6 +159,20 @@ func TestSizesAreReadAndWrittenWithUnits(t *testing.T) {
 	for n, want := range map[byteSize]string{0: "0", 1000: "1000", 1 << 10: "1KiB", 8 << 20: "8MiB", 1<<20 + 1: "1048577", 3 << 29: "1536MiB"} {
 		if got := n.String(); got != want {
 			t.Errorf("%d is %q, want %q", int64(n), got, want)
+		}
+	}
+}
+
+func TestLimitsOfPeersAreNumbersOrWords(t *testing.T) {
+	for text, want := range map[string]int{"auto": 0, "off": -1, "1": 1, "5000": 5000} {
+		var c commands
+		parser, err := kong.New(&c, defaults(), kong.TypeMapper(byteSizeType, kong.MapperFunc(decodeByteSize)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = parser.Parse([]string{"serve", "--max-address-requests", text})
+		if got := c.Serve.Limits.limits().AddressRequests; err != nil || got != want {
+			t.Errorf("%q = %d, %v, want %d", text, got, err, want)
 		}
 	}
 }
