@@ -119,7 +119,7 @@ func (s *Server) routes() chi.Router {
 
 	r.Handle("/api/v1/*", rest.New(rest.Config{
 		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
-		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Live: s.live, Authorize: s.auth.admin, Fault: Fault, Log: s.cfg.Log,
+		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Session: s.cfg.Directory.With, Live: s.live, Authorize: s.auth.admin, Fault: Fault, Log: s.cfg.Log,
 	}))
 
 	r.Get("/healthz", s.healthz)

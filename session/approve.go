@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -29,6 +30,11 @@ type Definition struct {
 	Rejected bool
 	Blocks   bool // calls wait for approval too
 	Since    time.Time
+}
+
+// Compare orders by exposed name.
+func (d *Definition) Compare(e *Definition) int {
+	return cmp.Or(strings.Compare(d.Exposed, e.Exposed), d.PinKey.Compare(e.PinKey))
 }
 
 type survey struct {
@@ -63,12 +69,7 @@ func (c *survey) apply(s *state) {
 		d := &all[at]
 		d.Held, d.Rejected, d.Blocks, d.Since = k.Held, k.Rejected, k.blocks, k.Since
 	}
-	slices.SortFunc(all, func(a, b Definition) int {
-		if d := strings.Compare(a.Exposed, b.Exposed); d != 0 {
-			return d
-		}
-		return a.PinKey.Compare(b.PinKey)
-	})
+	slices.SortFunc(all, func(a, b Definition) int { return a.Compare(&b) })
 	c.reply <- all
 }
 

@@ -154,6 +154,7 @@ func (s *server) register() {
 	remove := operation("deleteBridge", http.MethodDelete, "/api/v1/bridges/{bridge}", "Delete a bridge", http.StatusNoContent, http.StatusNotFound)
 	remove.Description = "Removes the bridge, its tokens and its tools, and disconnects its providers and clients."
 	huma.Register(s.api, remove, s.delete)
+	s.registerTools(operation)
 }
 
 func (s *server) create(ctx context.Context, in *createInput) (*createOutput, error) {

@@ -36,6 +36,9 @@ type Config struct {
 	Deleted func(session.BridgeID)
 	// Updated is told of a bridge whose settings have changed in the store.
 	Updated func(context.Context, session.BridgeID) error
+	// Session calls f with the live session of a bridge, which it activates if need be;
+	// nil for a server that has none.
+	Session func(ctx context.Context, id session.BridgeID, f func(*session.Session) error) error
 	// Live describes a bridge's live session in JSON, for the "live" member; nil
 	// leaves the member out, as does a nil answer.
 	Live func(session.BridgeID) any
@@ -89,7 +92,7 @@ func New(cfg Config) http.Handler {
 			Info: &huma.Info{
 				Title:       "mcpbridge provisioning API",
 				Version:     "1",
-				Description: "Creates, lists, reads, changes and deletes bridges. Errors are RFC 9457 problems.",
+				Description: "Creates, lists, reads, changes and deletes bridges; shows their tools, and approves changed definitions. Errors are RFC 9457 problems.",
 				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
 			Servers: []*huma.Server{{URL: cfg.PublicURL}},

@@ -638,6 +638,10 @@ func TestAPIDescribesItself(t *testing.T) {
 		"get /api/v1/bridges/{bridge}":    "200",
 		"delete /api/v1/bridges/{bridge}": "204",
 		"patch /api/v1/bridges/{bridge}":  "200",
+
+		"get /api/v1/bridges/{bridge}/tools":                 "200",
+		"post /api/v1/bridges/{bridge}/tools/{name}/approve": "204",
+		"post /api/v1/bridges/{bridge}/tools/{name}/reject":  "204",
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {

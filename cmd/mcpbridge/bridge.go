@@ -19,6 +19,10 @@ type bridgeCmd struct {
 	Show   bridgeShowCmd   `cmd:"" help:"Show a bridge."`
 	Update bridgeUpdateCmd `cmd:"" help:"Change a bridge."`
 	Delete bridgeDeleteCmd `cmd:"" help:"Delete bridges, with their tokens and tools."`
+
+	Held    bridgeHeldCmd    `cmd:"" help:"Show the changed definitions of tools that wait for approval."`
+	Approve bridgeApproveCmd `cmd:"" help:"Show a changed definition, ask, and have clients listed it."`
+	Reject  bridgeRejectCmd  `cmd:"" help:"Show a changed definition, ask, and leave the earlier one listed."`
 }
 
 // adminFlags name a server and how to get in, for the commands that provision.

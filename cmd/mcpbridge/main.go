@@ -49,7 +49,7 @@ type commands struct {
 	Run         runCmd         `cmd:"" help:"Offer a stdio MCP server on a bridge: mcpbridge run --url URL -- COMMAND ARGS."`
 	Tools       toolsCmd       `cmd:"" help:"List the tools of a bridge."`
 	Call        callCmd        `cmd:"" help:"Call a tool of a bridge and print its result."`
-	Bridge      bridgeCmd      `cmd:"" help:"Create, list, show and delete bridges."`
+	Bridge      bridgeCmd      `cmd:"" help:"Create, list, show and delete bridges; approve changed tools."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if the server is ready. For containers."`
 	Version     versionCmd     `cmd:"" help:"Print version, commit and Go version."`
 	Supervise   superviseCmd   `cmd:"" hidden:"" help:"Run a command for mcpbridge run."`

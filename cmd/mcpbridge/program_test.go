@@ -73,6 +73,9 @@ func TestHelpNamesTheEnvironment(t *testing.T) {
 		{"bridge", "list"},
 		{"bridge", "show"},
 		{"bridge", "delete"},
+		{"bridge", "held"},
+		{"bridge", "approve"},
+		{"bridge", "reject"},
 	} {
 		o := run(t.Context(), "", append(command, "--help")...)
 		o.want(t, exitOK, `.*`, ``)
@@ -126,6 +129,8 @@ func TestWrongUseIsStatus2(t *testing.T) {
 		"bridge URL":            {[]string{"tools", "ftp://host/b/x"}, `.*not an http or https URL.*`},
 		"policy":                {[]string{"bridge", "create", "--policy", "reject"}, `.*--policy is not a JSON object.*`},
 		"nothing to change":     {[]string{"bridge", "update", "b"}, `.*nothing to change.*--policy.*`},
+		"short hash":            {[]string{"bridge", "approve", "b", "t", "--hash", "1234"}, `.*--hash wants 8 to 64.*`},
+		"nobody to ask":         {[]string{"bridge", "reject", "b", "t", "-o", "json"}, `.*--hash or --yes.*`},
 		"server":                {[]string{"bridge", "list", "--server", "localhost"}, `.*--server is .*http or https.*`},
 		"output":                {[]string{"bridge", "list", "-o", "xml"}, `.*--output.*`},
 	} {
