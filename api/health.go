@@ -27,6 +27,7 @@ type healthProvider struct {
 	Instances int        `json:"instances"`
 	LastSeen  *time.Time `json:"lastSeen,omitempty"` // when it left
 	Tools     int        `json:"tools"`
+	Held      int        `json:"held,omitempty"` // changed definitions that wait for approval
 }
 
 type healthTool struct {
@@ -51,7 +52,7 @@ func describe(id session.BridgeID, st session.Status) health {
 	for _, p := range st.Providers {
 		hp := healthProvider{
 			Provider: string(p.ID), Title: p.Title, Version: p.Version,
-			Connected: p.Instances > 0, Instances: p.Instances, Tools: len(p.Tools),
+			Connected: p.Instances > 0, Instances: p.Instances, Tools: len(p.Tools), Held: p.Held,
 		}
 		if !p.LeftAt.IsZero() {
 			hp.LastSeen = &p.LeftAt

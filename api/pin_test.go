@@ -155,6 +155,9 @@ func TestAHeldDefinitionIsShownAndApproved(t *testing.T) {
 		h.Changes[1].Path != "/description" || h.Changes[1].Old != `"reads"` || h.Changes[1].New != `"reads\u200b <!-- all -->"` {
 		t.Errorf("held: %+v", h)
 	}
+	if health := w.do(http.MethodGet, w.url("/b/b/health"), "").body; !strings.Contains(health, `"tools":2,"held":1}`) {
+		t.Errorf("health %s", health)
+	}
 	if page := w.tools("b", "?held=true"); len(page.Tools) != 1 {
 		t.Errorf("held alone: %+v", page)
 	}

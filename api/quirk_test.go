@@ -339,6 +339,7 @@ func TestNothingUnseenIsTakenUnsaid(t *testing.T) {
 		"❤\uFE0F \U0001F468\u200D\U0001F469 \u200Fעברית\u200E می\u200Cخواهم \\ud83d\\ude00": "",
 		"zero\u200Bwidth": "U+200B", "zero\\u200bwidth": "U+200B", "mark \uFEFF": "U+FEFF", "\u202Eturned": "U+202E", "\\u2066turned": "U+2066",
 		"tags \U000E0041": "U+E0041", "tags \\udb40\\udc41": "U+E0041", "\\u001b[8mhidden": "U+001B", "\\b": "U+0008", "\u0085": "U+0085",
+		"\u3164": "U+3164", "\U0001F600\ufe01\ufe02": "U+FE02", "\U0001F600\U000E0101": "U+E0101", "a\\u200c\\u200d": "U+200D", "\u200e\u200f": "U+200F",
 		"a <!-- comment -->": "comment of HTML", "a \\u003C!-- comment -->": "comment of HTML", "a < !b": "",
 	} {
 		var ack struct{ Tools []struct{ Warnings []string } }

@@ -61,10 +61,11 @@ func (c *survey) apply(s *state) {
 		if k.Held == nil || k.Kind != c.kind {
 			continue
 		}
-		at := slices.IndexFunc(all, func(d Definition) bool { return d.PinKey == k.PinKey })
-		if at < 0 {
+		name := k.exposed(s)
+		at := shown.After(name, true)
+		if at >= len(shown.Offers) || all[at].PinKey != k.PinKey {
 			at = len(all)
-			all = append(all, Definition{PinKey: k.PinKey, Exposed: plainName(k.Kind, k.Name)})
+			all = append(all, Definition{PinKey: k.PinKey, Exposed: name})
 		}
 		d := &all[at]
 		d.Held, d.Rejected, d.Blocks, d.Since = k.Held, k.Rejected, k.blocks, k.Since

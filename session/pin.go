@@ -43,6 +43,7 @@ type pin struct {
 type pins struct {
 	pins    map[PinKey]*pin
 	touched map[PinKey]struct{} // not handed to the saver yet
+	full    time.Time           // until then there is nothing old enough to be forgotten
 }
 
 // forgetAfter is how long the definition of an offer that was taken off is remembered at
@@ -104,14 +105,21 @@ func (s *state) knows(p *provider, t *Tool) error {
 	if len(s.pins.pins)+s.counts[KindTool]+s.counts[KindPrompt] < s.limits.maxPins() {
 		return nil
 	}
+	refused := &LimitError{Limit: "tools and prompts remembered on a bridge whose definitions are pinned (the policy trust forgets them)", Max: s.limits.maxPins()}
+	if s.now().Before(s.full) {
+		return refused
+	}
 	var oldest *pin
 	for _, k := range s.pins.pins {
 		if k.Held == nil && (oldest == nil || k.Since.Before(oldest.Since)) {
 			oldest = k
 		}
 	}
-	if oldest == nil || s.now().Before(oldest.Since.Add(forgetAfter)) {
-		return &LimitError{Limit: "tools and prompts remembered on a bridge whose definitions are pinned (the policy trust forgets them)", Max: s.limits.maxPins()}
+	if oldest == nil {
+		return refused
+	}
+	if s.full = oldest.Since.Add(forgetAfter); s.now().Before(s.full) {
+		return refused
 	}
 	s.unpin(oldest.PinKey)
 	return nil

@@ -24,6 +24,7 @@ type ProviderStatus struct {
 	LeftAt    time.Time  // zero while an instance is attached
 	Tools     []Exposure // sorted by exposed name
 	Others    int        // prompts, resources and templates
+	Held      int        // changed definitions that wait for approval
 }
 
 // Status reports in the order of provider IDs.
@@ -49,6 +50,11 @@ func (c *inspect) apply(s *state) {
 				continue
 			}
 			ps.Tools = append(ps.Tools, Exposure{l.offer.Tool.Name, l.offer.Tool.Exposed})
+		}
+		for key, k := range s.pins.pins {
+			if key.Provider == p.id && k.Held != nil && !k.Rejected {
+				ps.Held++
+			}
 		}
 		slices.SortFunc(ps.Tools, func(a, b Exposure) int { return strings.Compare(a.Exposed, b.Exposed) })
 		st.Providers = append(st.Providers, ps)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -269,6 +270,9 @@ func TestRefusedCommitIsTriedAgain(t *testing.T) {
 		}
 		told := make(chan session.Registered, 2)
 		_ = i.Register([]session.Tool{tool("a")}, func(r session.Registered) { told <- r })
+		changed := tool("a")
+		changed.Definition = []byte(strings.Replace(string(changed.Definition), "{", `{"title":"T",`, 1))
+		_ = i.Register([]session.Tool{changed}, nil)
 		time.Sleep(time.Minute)
 		if len(told) != 0 || !errors.Is(d.Err(), full) || s.Catalog().Of(session.KindTool).Find("a") != nil {
 			t.Fatalf("%d told, Err %v", len(told), d.Err())
@@ -280,6 +284,10 @@ func TestRefusedCommitIsTriedAgain(t *testing.T) {
 			t.Errorf("%d told, Err %v", len(told), d.Err())
 		}
 		d.Close()
+		snap, err := st.Store.Load(t.Context(), "b")
+		if err != nil || len(snap.Pins) != 1 || snap.Pins[0].Held == nil {
+			t.Errorf("saved %+v, %v", snap, err)
+		}
 	})
 }
 

@@ -28,16 +28,35 @@ func Warnings(what string, raw []byte) (warnings []string) {
 
 // findHidden finds the first character in checked JSON, escaped or not, that has no
 // shape and no part in ordinary text. Joiners, variation selectors and direction marks
-// have one: emoji, Persian and Hebrew need them.
+// have one: emoji, Persian and Hebrew need them, but not two of a sort in a row, which is
+// how bytes are written in them.
 func findHidden(raw []byte) (rune, bool) {
+	before := 0
 	for len(raw) > 0 {
 		r, n := character(raw)
-		if isHidden(r) {
+		sort := modifier(r)
+		if isHidden(r) || sort != 0 && sort == before {
 			return r, true
 		}
+		before = sort
 		raw = raw[n:]
 	}
 	return 0, false
+}
+
+// modifier is the sort of a character without a shape that changes how its neighbours
+// look, or 0.
+func modifier(r rune) int {
+	switch {
+	case r == 0x200c, r == 0x200d: // joiners
+		return 1
+	case r == 0x200e, r == 0x200f, r == 0x061c: // direction marks
+		return 2
+	case 0xfe00 <= r && r <= 0xfe0f: // variation selectors
+		return 3
+	default:
+		return 0
+	}
 }
 
 // character is the first character of raw, which may be an escape, and how many bytes
@@ -70,9 +89,11 @@ func isHidden(r rune) bool {
 	case r == '\t', r == '\n', r == '\r':
 		return false
 	case r < ' ', 0x7f <= r && r < 0xa0: // control characters
-	case r == 0x200b, 0x2060 <= r && r <= 0x2064, r == 0xfeff: // without width
-	case 0x202a <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069: // that turn text around
-	case 0xe0000 <= r && r <= 0xe007f: // tags
+	case r == 0x200b, 0x2060 <= r && r <= 0x2065, r == 0xfeff, r == 0x180e: // without width
+	case r == 0x115f, r == 0x1160, r == 0x3164, r == 0xffa0: // fillers
+	case 0x202a <= r && r <= 0x202e, 0x2066 <= r && r <= 0x206f: // that turn text around, or once did
+	case 0xfff9 <= r && r <= 0xfffb, 0x1d173 <= r && r <= 0x1d17a: // annotations, of music too
+	case 0xe0000 <= r && r <= 0xe0fff: // tags, further variation selectors, and what is kept for such
 	default:
 		return false
 	}

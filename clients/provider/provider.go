@@ -271,6 +271,11 @@ func (p *Provider) registered(id string, r Registration) {
 			p.log.Warn("the bridge warns of a tool", "tool", t.Name, "warning", w)
 		}
 	}
+	for _, t := range r.Held {
+		if t.ExposedAs == "" { // the others have it as a warning
+			p.log.Warn("the bridge holds a tool", "tool", t.Name, "message", t.Message)
+		}
+	}
 	for _, t := range r.Rejected {
 		p.log.Warn("the bridge rejected a tool", "tool", t.Name, "code", t.Code, "message", t.Message)
 	}

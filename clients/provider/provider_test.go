@@ -474,10 +474,11 @@ func TestSetToolsWaitsForTheAcknowledgement(t *testing.T) {
 		if answer, _ := peer.Call("echo", "{}"); answer.Type != "toolResult" {
 			t.Errorf("old tool: %s", answer.Raw)
 		}
-		peer.Send(`{"type":"registered","id":"` + tools.ID + `","revision":7,"tools":[{"name":"other","exposedAs":"other-1a2b","warnings":["long",{"code":"x"}]}],"rejected":[{"name":"bad","code":"schema_too_deep","message":"no"}]}`)
+		peer.Send(`{"type":"registered","id":"` + tools.ID + `","revision":7,"tools":[{"name":"other","exposedAs":"other-1a2b","warnings":["long",{"code":"x"}]}],"rejected":[{"name":"bad","code":"schema_too_deep","message":"no"}],"held":[{"name":"back","hash":"00ff","message":"approve it"}]}`)
 		<-done
 		if err != nil || got.Revision != 7 || len(got.Tools) != 1 || got.Tools[0].ExposedAs != "other-1a2b" || len(got.Tools[0].Warnings) != 2 ||
-			len(got.Rejected) != 1 || got.Rejected[0] != (provider.RejectedTool{Name: "bad", Code: "schema_too_deep", Message: "no"}) {
+			len(got.Rejected) != 1 || got.Rejected[0] != (provider.RejectedTool{Name: "bad", Code: "schema_too_deep", Message: "no"}) ||
+			len(got.Held) != 1 || got.Held[0] != (provider.HeldTool{Name: "back", Hash: "00ff", Message: "approve it"}) {
 			t.Errorf("SetTools = %+v, %v", got, err)
 		}
 		if answer, _ := peer.Call("echo", "{}"); answer.Type != "toolError" {

@@ -169,6 +169,7 @@ type Registration struct {
 	Revision uint64 // of the bridge's catalog
 	Tools    []RegisteredTool
 	Rejected []RejectedTool
+	Held     []HeldTool
 }
 
 // RegisteredTool is one tool that clients now see.
@@ -176,6 +177,15 @@ type RegisteredTool struct {
 	Name      string   // ours
 	ExposedAs string   // what clients see; differs where another provider had the name first
 	Warnings  []string // what may trouble some clients
+}
+
+// HeldTool is one tool whose changed definition waits for the approval of the bridge's
+// owner. Where clients see an earlier one meanwhile, it is in Tools too.
+type HeldTool struct {
+	Name      string
+	ExposedAs string // what clients see; empty where they see none
+	Hash      string // names the definition that waits
+	Message   string // what happens and what to do, for people
 }
 
 // RejectedTool is one tool that the bridge did not take; the others stand.

@@ -141,6 +141,12 @@ type message struct {
 		Code    word   `json:"code"`
 		Message string `json:"message"`
 	} `json:"rejected"`
+	Held []struct {
+		Name      string `json:"name"`
+		ExposedAs string `json:"exposedAs"`
+		Hash      string `json:"hash"`
+		Message   string `json:"message"`
+	} `json:"held"`
 
 	// reconnect
 	AfterMs float64 `json:"afterMs"`
@@ -174,6 +180,9 @@ func (m *message) registration() Registration {
 	}
 	for _, t := range m.Rejected {
 		r.Rejected = append(r.Rejected, RejectedTool{Name: t.Name, Code: string(t.Code), Message: t.Message})
+	}
+	for _, t := range m.Held {
+		r.Held = append(r.Held, HeldTool(t))
 	}
 	return r
 }
