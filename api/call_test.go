@@ -516,28 +516,6 @@ func TestOversizeFrames(t *testing.T) {
 	}
 }
 
-// TestToolsNeverVanishWhileAProviderReconnects holds case O15.
-func TestToolsNeverVanishWhileAProviderReconnects(t *testing.T) {
-	w := start(t, withLimits(session.Limits{ResumeGrace: time.Millisecond}))
-	p := w.provider("b", "p", "")
-	p.register(tool("a"))
-	for n := range 100 {
-		got := make(chan answer, 1)
-		go func() { got <- w.post("b", callBody("1", "a", "{}")) }()
-		p.want("callTool")
-		next := w.provider("b", "p", "") // before the old one's close arrives
-		next.register(tool("a"))
-		_ = p.ws.CloseNow()
-		if a := <-got; !strings.Contains(a.body, "outcome is unknown") {
-			t.Fatalf("round %d: the pending call ended with %s", n, a.body)
-		}
-		if a := w.post("b", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`); !strings.Contains(a.body, `"name":"a"`) {
-			t.Fatalf("round %d: listed %s", n, a.body)
-		}
-		p = next
-	}
-}
-
 // TestLongStreamsAreNotCut holds case O18.
 func TestLongStreamsAreNotCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -22,8 +22,8 @@ type Hello struct {
 	Title    string
 	Version  string
 	About    About
-	// Retain is how long the tools stay listed after the last instance left.
-	// Negative means the default.
+	// Retain is how long a tool stays listed after the last instance that offered
+	// it left. Negative means the default.
 	Retain time.Duration
 	// Adopt makes the instance answer for every tool that the provider is known
 	// for, without registering them: it is a connection that cannot, or need not.

@@ -58,7 +58,7 @@ func (p *provider) subscribed(c *Call, taken bool) {
 type listed struct {
 	provider *provider
 	offer    *Offer
-	leftAt   time.Time // when its last instance left, while other instances of the provider stay
+	leftAt   time.Time // when its last instance left; zero while one offers it
 	pin      *pin      // that holds another definition of it, or nil
 }
 
@@ -90,7 +90,7 @@ func (s *state) start(sess *Session, snap Snapshot, now time.Time) {
 		}
 		s.providers[p.id] = p
 		for _, t := range r.Tools {
-			l := &listed{provider: p, offer: &Offer{Tool: t, Provider: p.id}}
+			l := &listed{provider: p, offer: &Offer{Tool: t, Provider: p.id}, leftAt: p.leftAt}
 			p.tools[t.key()] = l
 			s.names[named{t.Kind, t.Exposed}] = l
 			s.counts[t.Kind]++
@@ -299,9 +299,12 @@ func (d *detach) apply(s *state) {
 	}
 	p.instances = slices.Delete(p.instances, at, at+1)
 	i.leftAt = d.now
+	p.unclaim(i)
 	if len(p.instances) > 0 {
-		p.unclaim(i)
 		s.leave(i)
+		if kinds := s.vacate(p, d.now); kinds != 0 {
+			s.commit(kinds, p)
+		}
 		return
 	}
 	p.leftAt = d.now
@@ -337,21 +340,34 @@ func (t *tick) apply(s *state) {
 			}
 			continue
 		}
-		gone := false
-		for _, l := range p.tools {
-			if !l.leftAt.IsZero() && !t.now.Before(l.leftAt.Add(p.retain)) && !l.claimed() {
-				kinds |= l.offer.Tool.Kind.Set()
-				s.take(l)
-				gone = true
-			}
-		}
-		if gone {
+		if gone := s.lapse(p, t.now); gone != 0 {
+			kinds |= gone
 			changed = append(changed, p)
 		}
 	}
 	if len(changed) > 0 {
 		s.commit(kinds, changed...)
 	}
+}
+
+// lapse takes off what no live instance has offered for as long as it stays listed.
+func (s *state) lapse(p *provider, now time.Time) (kinds Kinds) {
+	for _, l := range p.tools {
+		if !l.leftAt.IsZero() && !now.Before(l.leftAt.Add(p.retain)) && !l.claimed() {
+			kinds |= l.offer.Tool.Kind.Set()
+			s.take(l)
+		}
+	}
+	return kinds
+}
+
+// vacate is lapse for a provider whose tools do not stay: as soon as each live instance
+// offers something, since one that has just come may be about to offer the same again.
+func (s *state) vacate(p *provider, now time.Time) Kinds {
+	if p.retain > 0 || slices.ContainsFunc(p.instances, func(i *Instance) bool { return len(i.tools) == 0 }) {
+		return 0
+	}
+	return s.lapse(p, now)
 }
 
 // refuse tells whether the instance may not register now, having told it why.
@@ -420,6 +436,7 @@ func (r *register) apply(s *state) {
 		answer.Tools = append(answer.Tools, Exposure{t.Name, l.offer.Tool.Exposed})
 		changed |= t.Kind.Set()
 	}
+	changed |= s.vacate(p, s.now())
 	switch {
 	case changed != 0:
 		s.commit(changed, p)

@@ -250,6 +250,61 @@ func TestToolOfAGoneInstanceLeavesWhileOthersStay(t *testing.T) {
 	}
 }
 
+// TestToolThatDoesNotComeBackWithItsProviderLeaves: its retention counts from when its
+// last instance left, across a restart too, though the provider is connected.
+func TestToolThatDoesNotComeBackWithItsProviderLeaves(t *testing.T) {
+	d := &disk{}
+	s := start(t, d, session.Limits{Park: -1})
+	one, _ := attach(t, s, "p")
+	register(t, one, tools("a", "b")...)
+	one.Detach(epoch)
+	restarted := session.Start(session.Config{Bridge: "b", Saver: &disk{}, Limits: session.Limits{Park: -1}}, d.snapshot(), epoch.Add(time.Hour))
+	for name, s := range map[string]*session.Session{"same": s, "restarted": restarted} {
+		two, _ := attach(t, s, "p")
+		register(t, two, tool("a"))
+		if away, ok := errors.AsType[*session.AwayError](outcome(t, begin(t, s, "b")).Err); !ok || !away.Since.Equal(epoch) {
+			t.Errorf("%s: call of the tool that did not come back: %v", name, away)
+		}
+		s.Tick(epoch.Add(24*time.Hour - 1))
+		if got := listed(s); got != "a b" {
+			t.Errorf("%s: before its time, listed %q", name, got)
+		}
+		s.Tick(epoch.Add(24 * time.Hour))
+		if got := listed(s); got != "a" {
+			t.Errorf("%s: listed %q", name, got)
+		}
+	}
+}
+
+// TestToolsThatDoNotStayLeaveWithTheirInstance: at once, but not before the instance that
+// may come in its place has said what it offers.
+func TestToolsThatDoNotStayLeaveWithTheirInstance(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	join := func() *session.Instance {
+		i, err := s.Attach(session.Hello{Provider: "p"}, &outbox{}, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	one, two := join(), join()
+	register(t, one, tool("a"))
+	register(t, two, tools("a", "b")...)
+	two.Detach(epoch)
+	if got := listed(s); got != "a" {
+		t.Errorf("one of two left: listed %q", got)
+	}
+	three := join()
+	one.Detach(epoch)
+	if got := listed(s); got != "a" {
+		t.Errorf("the next has not spoken: listed %q", got)
+	}
+	register(t, three, tool("c"))
+	if got := listed(s); got != "c" {
+		t.Errorf("the next has another tool: listed %q", got)
+	}
+}
+
 func TestRegistryIsBounded(t *testing.T) {
 	s := start(t, &disk{manual: true}, session.Limits{Tools: 2, Providers: 2, Instances: 2, Streams: 1, Registrations: 3, CatalogBytes: 100})
 	p, _ := attach(t, s, "p")
