@@ -106,7 +106,8 @@ func TestBatchIsRefusedAsAWhole(t *testing.T) {
 		`[` + ping2:                     `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`,
 		`[` + ping2 + `]x`:              `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700`,
 		`[` + ping2 + `,` + ping2 + `]`: `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"two requests of the batch have the same id"`,
-		many:                            `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a batch may have at most 64 messages"`,
+		"[" + strings.Repeat(ping2+",", 65) + "what follows is not looked at": `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a batch may have at most 64 messages"`,
+		many: `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a batch may have at most 64 messages"`,
 		`[` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `]`: `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600`,
 	} {
 		if a := w.post("b", body, headers...); !strings.HasPrefix(fmt.Sprint(a.status, " ", a.body), want) {

@@ -129,8 +129,9 @@ func (p *peers) failed(r *http.Request, err error) error {
 	return err
 }
 
-// provider counts a provider's connection; done is to be called at its end.
-func (p *peers) provider(r *http.Request, principal string) (done func(), err error) {
+// provider counts a provider's connection; done is to be called at its end. One that
+// was closed for saying too much counts as all those of a second.
+func (p *peers) provider(r *http.Request, principal string) (done func(flooded bool), err error) {
 	open := principal == openPrincipal
 	if !open && !p.tokenDials.Allow(principal) {
 		return nil, &session.LimitError{Limit: "connections of providers begun a second with one token", Max: p.limits.TokenDials}
@@ -142,16 +143,27 @@ func (p *peers) provider(r *http.Request, principal string) (done func(), err er
 		return nil, &session.LimitError{Limit: "connections of providers with one token", Max: p.limits.TokenProviders}
 	}
 	gone, err := p.hold(r, p.addressProviders, "connections of providers from one address", p.limits.AddressProviders)
-	if open {
-		return gone, err
-	}
 	if err != nil {
-		p.tokenProviders.Give(principal)
+		if !open {
+			p.tokenProviders.Give(principal)
+		}
 		return nil, err
 	}
-	return func() {
-		p.tokenProviders.Give(principal)
+	addr, known := p.address(r)
+	return func(flooded bool) {
 		gone()
+		if !open {
+			p.tokenProviders.Give(principal)
+		}
+		if !flooded {
+			return
+		}
+		if !open {
+			p.tokenDials.Charge(principal, p.limits.TokenDials)
+		}
+		if known {
+			p.addressDials.Charge(addr, p.limits.AddressDials)
+		}
 	}, nil
 }
 

@@ -1,16 +1,12 @@
 package api_test
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/coder/websocket"
 
 	"mcpbridge/api"
 	"mcpbridge/session"
@@ -277,97 +273,4 @@ func TestPeersOfOneMachineAreNotLimited(t *testing.T) {
 			t.Fatalf("the %d.: %d %s", i+1, a.status, a.body)
 		}
 	}
-}
-
-// flood sends what f sends until the connection is closed, and returns what the peer
-// was told.
-func flood(t *testing.T, p *peer, f func(n int) error) (told string, code websocket.StatusCode) {
-	t.Helper()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			m, err := p.tryNext(t.Context())
-			if err != nil {
-				code = websocket.CloseStatus(err)
-				return
-			}
-			told += m.raw
-		}
-	}()
-	for n := range 1000 {
-		if f(n) != nil {
-			break
-		}
-		select {
-		case <-ended:
-			return told, code
-		default:
-		}
-	}
-	<-ended
-	return told, code
-}
-
-func TestFloodsOfAProviderAreBounded(t *testing.T) {
-	for name, send := range map[string]func(*peer) func(int) error{
-		"messages": func(p *peer) func(int) error {
-			return func(int) error { return p.ws.Write(p.t.Context(), websocket.MessageText, []byte(`{"type":"pong"}`)) }
-		},
-		"pings": func(p *peer) func(int) error {
-			return func(int) error {
-				ctx, cancel := context.WithTimeout(p.t.Context(), time.Second) // those beyond it are not answered
-				defer cancel()
-				return p.ws.Ping(ctx)
-			}
-		},
-		"pieces": func(p *peer) func(int) error {
-			m, err := p.ws.Writer(p.t.Context(), websocket.MessageText)
-			if err != nil {
-				p.t.Fatal(err)
-			}
-			return func(int) error { _, err := m.Write([]byte(" ")); return err }
-		},
-		"results of no call": func(p *peer) func(int) error {
-			return func(n int) error {
-				return p.ws.Write(p.t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"type":"toolResult","callId":"%d","result":{}}`, n))
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := start(t, inBubble, withLimits(session.Limits{Messages: 20}))
-				victim := w.provider("b", "victim", "")
-				victim.register(tool("v"))
-				victim.answers(func(frame) string { return done })
-				p := w.provider("b", "p", "")
-				told, code := flood(t, p, send(p))
-				if code != 4429 || !strings.Contains(told, `"code":"flood","message":"limit reached: at most 20 messages a second on one connection"`) {
-					t.Errorf("closed with %d, told %s", code, told)
-				}
-				if a := w.post("b", callBody("1", "v", "{}")); !strings.Contains(a.body, "done") {
-					t.Errorf("the other provider: %s", a.body)
-				}
-				_ = victim.ws.CloseNow()
-				w.end()
-			})
-		})
-	}
-}
-
-// The results of calls are as many as clients ask for: they do not count.
-func TestResultsAreNoFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, inBubble, withLimits(session.Limits{Messages: 5}))
-		p := w.provider("b", "p", "")
-		p.register(tool("a"))
-		p.answers(func(frame) string { return done })
-		for i := range 100 {
-			if a := w.post("b", callBody("1", "a", "{}")); !strings.Contains(a.body, "done") {
-				t.Fatalf("the %d.: %s", i+1, a.body)
-			}
-		}
-		_ = p.ws.CloseNow()
-		w.end()
-	})
 }

@@ -262,6 +262,9 @@ func TestFloodOfRefusedMessagesIsCut(t *testing.T) {
 	if code, reason := p.closed(); code != 4429 {
 		t.Errorf("closed with %d %q", code, reason)
 	}
+	if n := strings.Count(w.log.String(), "message refused"); n != 5 {
+		t.Errorf("%d of the messages are logged", n)
+	}
 }
 
 func TestSeedProviderIsSentNothingNew(t *testing.T) {

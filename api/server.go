@@ -255,13 +255,13 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.Bridg
 	if err == nil && s.draining.Load() {
 		err = session.ErrShutdown
 	}
-	var done func()
+	var done func(flooded bool)
 	if err == nil {
 		done, err = s.peers.provider(r, principal)
 	}
 	if err == nil {
 		if _, err = s.cfg.Directory.Session(r.Context(), id); err != nil {
-			done()
+			done(false)
 		}
 	}
 	if err != nil {

@@ -87,6 +87,25 @@ func TestCountsAreGivenBack(t *testing.T) {
 	}
 }
 
+func TestWhatIsChargedIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := limit.NewRates[string](1, 10)
+		r.Charge("a", 8)
+		r.Charge("a", 1000) // a full bucket at most
+		if r.Allow("a") || !r.Allow("b") {
+			t.Error("a may, or b may not")
+		}
+		time.Sleep(8 * time.Second)
+		if r.Allow("a") {
+			t.Error("a may although it owes")
+		}
+		time.Sleep(time.Second)
+		if !r.Allow("a") {
+			t.Error("a may not although it has made up for it")
+		}
+	})
+}
+
 func TestBelowZeroIsNoLimit(t *testing.T) {
 	r, c := limit.NewRates[int](-1, -10), limit.NewCounts[int](-1)
 	for range 100_000 {
@@ -95,6 +114,7 @@ func TestBelowZeroIsNoLimit(t *testing.T) {
 		}
 	}
 	c.Give(1)
+	r.Charge(1, 1)
 }
 
 func BenchmarkAllow(b *testing.B) {

@@ -39,7 +39,20 @@ func (r *Rates[K]) Allow(key K) bool {
 	if r == nil {
 		return true
 	}
+	return r.bucket(key).Allow()
+}
+
+// Charge takes n events of the key's, a full bucket at most, whether it has them or not:
+// it is then allowed none until it has made up for them.
+func (r *Rates[K]) Charge(key K, n int) {
+	if r != nil {
+		r.bucket(key).ReserveN(time.Now(), min(n, r.burst))
+	}
+}
+
+func (r *Rates[K]) bucket(key K) *rate.Limiter {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	b := r.buckets[key]
 	if b == nil {
 		if len(r.buckets) >= r.sweep {
@@ -48,8 +61,7 @@ func (r *Rates[K]) Allow(key K) bool {
 		b = rate.NewLimiter(r.rate, r.burst)
 		r.buckets[key] = b
 	}
-	r.mu.Unlock()
-	return b.Allow()
+	return b
 }
 
 // Keys is how many keys are remembered.

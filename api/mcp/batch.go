@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -31,19 +32,27 @@ func (x *exchange) isBatch() bool {
 	return len(body) > 0 && body[0] == '['
 }
 
-// split finds the messages of a batch. All are counted, maxBatch are returned.
+// errEnough ends the reading of a batch that has too many messages.
+var errEnough = errors.New("too many messages")
+
+// split finds the messages of a batch, and how many there are. It looks at no more than
+// one beyond maxBatch.
 func split(body []byte, depth int) (entries []json.RawMessage, n int, bad *rpcError) {
 	s, err := wire.NewScanner(body, depth+1) // the array itself nests nothing
 	if err != nil {
 		return nil, 0, notJSON(err)
 	}
 	err = s.Array(func() error {
-		v, err := s.Raw()
-		if n++; n <= maxBatch {
-			entries = append(entries, v)
+		if n++; n > maxBatch {
+			return errEnough
 		}
+		v, err := s.Raw()
+		entries = append(entries, v)
 		return err
 	})
+	if errors.Is(err, errEnough) {
+		return entries, n, nil
+	}
 	if err == nil {
 		err = s.End()
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -22,10 +21,10 @@ import (
 type conn struct {
 	e      *Endpoint
 	ws     *websocket.Conn
-	raw    net.Conn // below ws
+	raw    *line // below ws
 	bridge session.BridgeID
-	done   func() // called at the end
-	born   int64  // the keeper's beat when it came; pings are due at whole intervals after it
+	done   func(flooded bool) // called at the end
+	born   int64              // the keeper's beat when it came; pings are due at whole intervals after it
 	out    outbox
 
 	d dialect
@@ -36,15 +35,17 @@ type conn struct {
 	mu    sync.Mutex         // guards what follows, for which the first message and the grace race
 	named session.ProviderID // who speaks: from hello, the URL, or the default
 	inst  *session.Instance
-	left  bool // the reader has ended
+	left  bool // depart was called
 
 	meter meter
 	in    pieces // the message being read; the reader's own
 	bad   int    // messages refused; the reader's own
 }
 
-// maxBad is how many messages of a connection are refused before it is closed.
-const maxBad = 100
+const (
+	maxBad    = 100 // messages of a connection that are refused before it is closed
+	loggedBad = 5   // of which so many are logged
+)
 
 // attach makes the connection an instance, once; with again it may become another
 // provider's.
@@ -116,17 +117,25 @@ func (c *conn) read() {
 	if err := survive(func() error { c.d.ended(); return nil }); err != nil {
 		c.fault(err)
 	}
+	c.depart()
+	_ = c.ws.CloseNow() // the descriptor stays open after a failed read
+	c.e.remove(c)
+	c.done(c.meter.flooded.Load())
+}
+
+// depart makes the connection no instance any more.
+func (c *conn) depart() {
 	c.mu.Lock()
-	c.left = true
 	inst := c.inst
+	if c.left {
+		inst = nil
+	}
+	c.left = true
 	c.mu.Unlock()
 	if inst != nil {
 		inst.Detach(time.Now())
 		time.AfterFunc(c.e.limits.ResumeGrace, inst.Forsake)
 	}
-	_ = c.ws.CloseNow() // the descriptor stays open after a failed read
-	c.e.remove(c)
-	c.done()
 }
 
 // handle takes one frame. A panic is this connection's alone, whose end it is.
@@ -167,6 +176,8 @@ func (c *conn) fault(err error) {
 func (c *conn) refuseClose(code websocket.StatusCode, reason string) {
 	if !c.shut.Swap(true) {
 		c.e.cfg.Log.Info("provider refused", "bridge", c.bridge, "code", int(code), "reason", reason)
+		c.raw.muted.Store(true)
+		c.depart()
 		_ = c.ws.Close(code, reason) // the peer may be gone
 	}
 }
@@ -217,9 +228,12 @@ func (c *conn) complain(err error) bool {
 		c.refuseClose(p.close, closeReason(p.message))
 		return false
 	}
-	c.e.cfg.Log.Info("provider's message refused", "bridge", c.bridge, "code", p.code, "reason", p.message)
 	c.d.refused(p)
-	if c.bad++; c.bad >= maxBad {
+	if c.bad++; c.bad <= loggedBad {
+		c.e.cfg.Log.Info("provider's message refused", "bridge", c.bridge, "code", p.code, "reason", p.message)
+	}
+	if c.bad >= maxBad {
+		c.meter.flooded.Store(true)
 		c.refuseClose(closeFlood, fmt.Sprintf("%d messages were refused", c.bad))
 		return false
 	}

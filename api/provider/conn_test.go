@@ -79,7 +79,7 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 				if err != nil {
 					return
 				}
-				c := &conn{e: e, ws: ws, raw: raw, d: faulty{place}, born: e.beat.Load(), done: func() {}}
+				c := &conn{e: e, ws: ws, raw: raw, d: faulty{place}, born: e.beat.Load(), done: func(bool) {}}
 				c.out.c = c
 				c.heard.Store(c.born)
 				e.add(c)

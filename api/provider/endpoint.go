@@ -82,12 +82,12 @@ func New(cfg Config) *Endpoint {
 // checked that it may, and its Origin. It returns once the connection is up; the
 // connection lives on. seed tells that the peer is one of the seed's providers,
 // which never say hello, so that it need not be waited for. done is called when the
-// connection has ended, or was none.
-func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool, done func()) {
+// connection has ended, or was none, and is told whether it was closed for saying too much.
+func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool, done func(flooded bool)) {
 	lives := false
 	defer func() {
 		if !lives {
-			done()
+			done(false)
 		}
 	}()
 	named := session.DefaultProvider
@@ -148,23 +148,23 @@ const (
 // slim is a ResponseWriter whose hijacked connection has small buffers.
 type slim struct {
 	http.ResponseWriter
-	conn net.Conn // once hijacked
+	line *line // once hijacked
 }
 
 // Hijack implements [http.Hijacker].
 func (s *slim) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
-	s.conn = conn
+	s.line = &line{Conn: conn}
 	if err != nil || rw.Reader.Buffered() > 0 { // what the peer sent early must not be lost
-		return conn, rw, err
+		return s.line, rw, err
 	}
-	return conn, bufio.NewReadWriter(bufio.NewReaderSize(conn, readBuffer), bufio.NewWriterSize(conn, writeBuffer)), nil
+	return s.line, bufio.NewReadWriter(bufio.NewReaderSize(s.line, readBuffer), bufio.NewWriterSize(s.line, writeBuffer)), nil
 }
 
 // upgrade also returns the connection below, which can be cut at once: a WebSocket
 // that is closing waits for its peer. pinged is told of each ping, and whether to
 // answer it; nil answers all.
-func upgrade(w http.ResponseWriter, r *http.Request, pinged func(context.Context, []byte) bool) (*websocket.Conn, net.Conn, error) {
+func upgrade(w http.ResponseWriter, r *http.Request, pinged func(context.Context, []byte) bool) (*websocket.Conn, *line, error) {
 	small := &slim{ResponseWriter: w}
 	ws, err := websocket.Accept(small, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol, SubprotocolMCP},
@@ -176,7 +176,7 @@ func upgrade(w http.ResponseWriter, r *http.Request, pinged func(context.Context
 		return nil, nil, err
 	}
 	ws.SetReadLimit(-1) // the reader's own limit can say what it is
-	return ws, small.conn, nil
+	return ws, small.line, nil
 }
 
 func (e *Endpoint) add(c *conn) bool {

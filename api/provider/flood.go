@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/time/rate"
 )
@@ -18,7 +20,19 @@ type meter struct {
 	rate    *rate.Limiter // nil allows everything
 	asked   atomic.Int64  // calls whose results do not count
 	flooded atomic.Bool   // it said too much, and is being closed
+	said    int           // since the last pause; the reader's own
+	paused  time.Time     // the last pause; the reader's own
 }
+
+// A connection that always has something to read would keep a processor for itself: the
+// scheduler looks for what came for others when a processor idles, or else every 10 ms. So
+// one that says saidTurn things within turnTime is left alone for saidPause. That is many
+// times faster than what it may say for long.
+const (
+	saidTurn  = 64
+	turnTime  = 5 * time.Millisecond
+	saidPause = time.Millisecond
+)
 
 // floodBurst is how much of its rate, in seconds, a connection may say at once.
 const floodBurst = 2
@@ -34,15 +48,34 @@ func (c *conn) allowed() bool {
 	if c.meter.flooded.Load() {
 		return false
 	}
-	if c.meter.rate == nil || c.meter.rate.Allow() {
+	if c.meter.rate == nil {
+		return true
+	}
+	c.meter.pause()
+	if c.meter.rate.Allow() {
 		return true
 	}
 	if !c.meter.flooded.Swap(true) {
 		err := fmt.Errorf("%w: at most %d messages a second on one connection", ErrFlood, c.e.limits.Messages)
+		c.raw.muted.Store(true)
+		c.depart()
 		c.d.refused(&problem{code: "flood", message: err.Error()})
 		c.out.Close(err)
 	}
 	return false
+}
+
+func (m *meter) pause() {
+	if m.said++; m.said < saidTurn {
+		return
+	}
+	m.said = 0
+	if now := time.Now(); now.Sub(m.paused) > turnTime {
+		m.paused = now
+		return
+	}
+	time.Sleep(saidPause)
+	m.paused = time.Now()
 }
 
 // answered counts a result: for nothing while it may be that of a call.
@@ -78,4 +111,30 @@ func (p *pieces) Read(b []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// line is the connection below a WebSocket.
+type line struct {
+	net.Conn
+	muted atomic.Bool // its peer is being closed for what it said
+	reads int         // since then; the reader's own
+}
+
+// A muted line is read for a second at most, and little: a peer that offends need not
+// answer the close frame, but can go on as fast as it can.
+const (
+	mutedPause = 20 * time.Millisecond
+	mutedReads = 50
+)
+
+// Read implements [net.Conn].
+func (l *line) Read(b []byte) (int, error) {
+	if l.muted.Load() {
+		if l.reads++; l.reads > mutedReads {
+			return 0, net.ErrClosed
+		}
+		time.Sleep(mutedPause)
+		b = b[:min(len(b), readBuffer)]
+	}
+	return l.Conn.Read(b)
 }
