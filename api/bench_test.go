@@ -21,12 +21,12 @@ type mirror struct {
 
 var mirrored = []byte(`{"content":[{"type":"text","text":"done"}]}`)
 
-func (m *mirror) Deliver(d session.Delivery, _ int) bool {
+func (m *mirror) Deliver(d session.Delivery, _ int) session.Room {
 	d.Claim()
 	d.Written()
 	m.id = d.Call.AppendID(m.id[:0])
 	_ = m.i.Finish(m.id, session.Result{Raw: mirrored})
-	return true
+	return session.HasRoom
 }
 func (m *mirror) Cancel(*session.Call, session.Reason) {}
 func (m *mirror) Close(error)                          {}

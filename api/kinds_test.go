@@ -16,7 +16,7 @@ type actor struct {
 	answer func(c *session.Call) (string, error)
 }
 
-func (a *actor) Deliver(d session.Delivery, _ int) bool {
+func (a *actor) Deliver(d session.Delivery, _ int) session.Room {
 	d.Claim()
 	result, err := a.answer(d.Call)
 	id := d.Call.AppendID(nil)
@@ -26,7 +26,7 @@ func (a *actor) Deliver(d session.Delivery, _ int) bool {
 	} else {
 		_ = a.i.Finish(id, session.Result{Raw: []byte(result)})
 	}
-	return true
+	return session.HasRoom
 }
 func (*actor) Start()                               {}
 func (*actor) Cancel(*session.Call, session.Reason) {}

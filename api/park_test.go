@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -158,6 +159,34 @@ func TestCallsWaitAcrossARestart(t *testing.T) {
 				t.Errorf("delivered once more: %s", f.raw)
 			}
 		}
+		_ = p.ws.CloseNow()
+		w.end()
+	})
+}
+
+// TestCallsWaitWhileASilentProviderIsClosed: it need not answer the close frame, and calls
+// that come meanwhile are for the next connection.
+func TestCallsWaitWhileASilentProviderIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, inBubble, withLimits(session.Limits{Park: parkFor}))
+		conn := w.connect()
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		if _, err := io.WriteString(conn, wsRequest+masked(textFrame, `{"type":"hello","protocol":1,"provider":"p"}`)+
+			masked(textFrame, `{"type":"registerTools","tools":[`+tool("a")+`]}`)); err != nil {
+			t.Fatal(err)
+		}
+		for !strings.Contains(w.log.String(), "two ping intervals") {
+			time.Sleep(time.Second)
+		}
+		got := w.later(func() answer { return w.post("b", callBody("1", "a", "{}")) })
+		time.Sleep(time.Second)
+		p := w.provider("b", "p", "")
+		p.register(tool("a"))
+		p.answers(func(frame) string { return done })
+		if a := <-got; !strings.Contains(a.body, "done") {
+			t.Errorf("answered %s", a.body)
+		}
+		_ = conn.Close()
 		_ = p.ws.CloseNow()
 		w.end()
 	})

@@ -328,7 +328,7 @@ func TestBrokenTurnHarmsItsSessionAlone(t *testing.T) {
 // mine is an outbox that explodes.
 type mine struct{ outbox }
 
-func (*mine) Deliver(session.Delivery, int) bool { panic("boom") }
+func (*mine) Deliver(session.Delivery, int) session.Room { panic("boom") }
 
 // TestNobodyWaitsForABrokenTurn: whoever sent the command that broke it is answered.
 func TestNobodyWaitsForABrokenTurn(t *testing.T) {
@@ -371,7 +371,7 @@ type gate struct {
 	open chan struct{}
 }
 
-func (g *gate) Deliver(d session.Delivery, n int) bool {
+func (g *gate) Deliver(d session.Delivery, n int) session.Room {
 	<-g.open
 	return g.outbox.Deliver(d, n)
 }

@@ -85,19 +85,30 @@ func (d *disk) snapshot() session.Snapshot {
 type outbox struct {
 	mu     sync.Mutex
 	full   bool
+	ending bool
 	calls  []session.Delivery
 	cancel []*session.Call
 	closed error
 }
 
-func (o *outbox) Deliver(d session.Delivery, _ int) bool {
+func (o *outbox) Deliver(d session.Delivery, _ int) session.Room {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.full {
-		return false
+	switch {
+	case o.ending:
+		return session.Ending
+	case o.full:
+		return session.NoRoom
 	}
 	o.calls = append(o.calls, d)
-	return true
+	return session.HasRoom
+}
+
+// end makes the connection one that is being closed.
+func (o *outbox) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ending = true
 }
 
 func (o *outbox) Cancel(c *session.Call, _ session.Reason) {

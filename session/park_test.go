@@ -150,3 +150,56 @@ func TestATaskIsFoundAgainWhereItsCallWent(t *testing.T) {
 		t.Errorf("made anew as %+v", out.calls)
 	}
 }
+
+// TestCallsWaitForAProviderWhoseConnectionEnds: between the moment at which a connection
+// can take nothing more and its end.
+func TestCallsWaitForAProviderWhoseConnectionEnds(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	old, oldOut := attach(t, s, "p")
+	register(t, old, tool("a"), tool("b"))
+	ending, out := attach(t, s, "p")
+	register(t, ending, tool("a"))
+	out.end()
+	moved := begin(t, s, "a")
+	if ids := oldOut.write(); len(ids) != 1 || ids[0] != string(moved.AppendID(nil)) {
+		t.Fatalf("the other instance was given %q", ids)
+	}
+	oldOut.end()
+	waits := begin(t, s, "b")
+	given := begin(t, s, "b")
+	pending(t, waits)
+	s.Unpark(given, nil)
+	if away, ok := errors.AsType[*session.AwayError](outcome(t, given).Err); !ok || away.Since.IsZero() {
+		t.Errorf("one that was given up: %v", away)
+	}
+	ending.Detach(epoch)
+	old.Detach(epoch)
+	pending(t, waits)
+	next, nextOut := attach(t, s, "p")
+	register(t, next, tool("b"))
+	if ids := nextOut.write(); len(ids) != 1 || ids[0] != string(waits.AppendID(nil)) {
+		t.Errorf("the next instance was given %q", ids)
+	}
+}
+
+// TestWhatIsResumedByAConnectionThatEndsMovesOn: it was given to nobody.
+func TestWhatIsResumedByAConnectionThatEndsMovesOn(t *testing.T) {
+	s := start(t, &disk{}, session.Limits{})
+	first, _ := resumable(t, s, "p", "key")
+	register(t, first, tool("a"))
+	c := begin(t, s, "a") // and not written
+	second := &outbox{ending: true}
+	i, err := s.Attach(session.Hello{Provider: "p", Key: "key", Retain: -1}, second, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	register(t, i, tool("a"))
+	pending(t, c)
+	i.Detach(epoch)
+	pending(t, c)
+	third, out := attach(t, s, "p")
+	register(t, third, tool("a"))
+	if ids := out.write(); len(ids) != 1 || ids[0] != string(c.AppendID(nil)) {
+		t.Errorf("delivered %q", ids)
+	}
+}

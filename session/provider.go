@@ -5,9 +5,9 @@ import "time"
 // Outbox is where a Session puts what an Instance is to be told. Its methods are
 // called inside turns: they must not block, and must not call the Session.
 type Outbox interface {
-	// Deliver queues a call; size is what it will cost the outbox, in bytes.
-	// False means that there is no room for it now.
-	Deliver(d Delivery, size int) bool
+	// Deliver queues a call, if there is room; size is what it will cost the outbox, in
+	// bytes.
+	Deliver(d Delivery, size int) Room
 	// Cancel queues the notice that a delivered call is no longer wanted. An
 	// outbox without room for it closes the connection as too slow.
 	Cancel(c *Call, reason Reason)
@@ -15,6 +15,16 @@ type Outbox interface {
 	// owner of the connection then calls Detach.
 	Close(cause error)
 }
+
+// Room is what an Outbox has for a call.
+type Room uint8
+
+// Rooms.
+const (
+	HasRoom Room = iota // the call is queued
+	NoRoom              // not now
+	Ending              // never: the connection is being closed, and will be detached
+)
 
 // Hello is how a connection introduces itself.
 type Hello struct {

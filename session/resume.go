@@ -110,7 +110,7 @@ func (s *state) resume(i *Instance) {
 		c.inst = i
 		old.calls--
 		i.calls++
-		if undelivered && !i.outbox.Deliver(c.next(), c.size()) {
+		if undelivered && i.outbox.Deliver(c.next(), c.size()) == NoRoom { // from one that ends they move on
 			s.end(c, Outcome{Err: s.fullError(), Reason: ReasonBusy})
 		}
 	}
@@ -132,7 +132,11 @@ func (f *forsake) apply(s *state) {
 func (s *state) unanswered(c *Call) Outcome {
 	if c.withdrawn() || c.inst == nil { // no socket ever had it
 		if l := s.names[named{c.Kind, c.Tool}]; l != nil {
-			return Outcome{Err: &AwayError{l.provider.id, l.awaySince()}, Reason: ReasonAway}
+			since := l.awaySince()
+			if since.IsZero() { // it is about to be
+				since = s.now()
+			}
+			return Outcome{Err: &AwayError{l.provider.id, since}, Reason: ReasonAway}
 		}
 		return Outcome{Err: ErrUnknownTool, Reason: ReasonUnknownTool}
 	}

@@ -86,7 +86,8 @@ func (s *state) route(c *Call, l *listed) {
 				held = true
 				continue
 			}
-			if i.outbox.Deliver(c.next(), size) {
+			switch i.outbox.Deliver(c.next(), size) {
+			case HasRoom:
 				c.inst = i
 				i.calls++
 				s.calls[c.id] = c
@@ -94,8 +95,10 @@ func (s *state) route(c *Call, l *listed) {
 					s.given(c, c.task)
 				}
 				return
+			case NoRoom:
+				full = true
+			case Ending: // it is as good as gone
 			}
-			full = true
 		}
 	}
 	if full {
@@ -110,7 +113,7 @@ func (s *state) route(c *Call, l *listed) {
 }
 
 func (s *state) fullError() error {
-	return &LimitError{Limit: "waiting to be written to the provider", Max: s.limits.OutboxBytes, Unit: "bytes"}
+	return &LimitError{Limit: "calls waiting to be written to the provider", Max: s.limits.OutboxBytes, Unit: "bytes"}
 }
 
 func (f *finish) apply(s *state) {

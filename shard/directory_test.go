@@ -72,9 +72,9 @@ func provision(t testing.TB, st store.Store, id session.BridgeID) {
 // deaf is an outbox that takes everything.
 type deaf struct{ closed chan error }
 
-func (o *deaf) Deliver(session.Delivery, int) bool   { return true }
-func (o *deaf) Cancel(*session.Call, session.Reason) {}
-func (o *deaf) Close(cause error)                    { o.closed <- cause }
+func (o *deaf) Deliver(session.Delivery, int) session.Room { return session.HasRoom }
+func (o *deaf) Cancel(*session.Call, session.Reason)       {}
+func (o *deaf) Close(cause error)                          { o.closed <- cause }
 
 func tool(name string) session.Tool {
 	return session.Tool{Name: name, NameAt: 8, NameEnd: 10 + len(name), Definition: fmt.Appendf(nil, `{"name":%q}`, name)}

@@ -190,6 +190,7 @@ func (c *conn) close(cause error) {
 	if !errors.Is(cause, session.ErrShutdown) {
 		c.e.cfg.Log.Info("provider closed", "bridge", c.bridge, "reason", cause)
 	}
+	c.depart() // the peer may take its time to answer
 	f := c.e.cfg.Fault(cause)
 	if f.Close == 0 {
 		f.Close = int(websocket.StatusInternalError)

@@ -40,14 +40,17 @@ type item struct {
 }
 
 // Deliver implements [session.Outbox].
-func (o *outbox) Deliver(d session.Delivery, size int) bool {
+func (o *outbox) Deliver(d session.Delivery, size int) session.Room {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closing != nil || o.bytes+size > o.c.e.limits.OutboxBytes {
-		return false
+	switch {
+	case o.closing != nil:
+		return session.Ending
+	case o.bytes+size > o.c.e.limits.OutboxBytes:
+		return session.NoRoom
 	}
 	o.put(item{deliver: d, size: size})
-	return true
+	return session.HasRoom
 }
 
 // Cancel implements [session.Outbox].
