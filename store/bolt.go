@@ -33,10 +33,11 @@ var (
 	buckets = [][]byte{
 		metaBucket, bridgesBucket, tokensBucket, holdingsBucket, registrationBucket,
 		revisionsBucket, endingsBucket, expiriesBucket, secretsBucket, tasksBucket, pinsBucket,
+		tenantsBucket, belongingsBucket, usesBucket,
 	}
 	// addedBuckets came later: a file of an older program lacks them, and an older
 	// program lives with them.
-	addedBuckets = [][]byte{tasksBucket, pinsBucket}
+	addedBuckets = [][]byte{tasksBucket, pinsBucket, tenantsBucket, belongingsBucket, usesBucket}
 
 	formatKey = []byte("format")
 )
@@ -123,10 +124,10 @@ func fenced(epoch Epoch) error {
 	return nil
 }
 
-// within is the key "bridge + name".
-func within[T ~string | ~[]byte](bridge session.BridgeID, name T) []byte {
-	key := make([]byte, 0, len(bridge)+1+len(name))
-	return append(append(append(key, bridge...), 0), name...)
+// within is the key "bridge + name", or "tenant + name".
+func within[O ~string, T ~string | ~[]byte](owner O, name T) []byte {
+	key := make([]byte, 0, len(owner)+1+len(name))
+	return append(append(append(key, owner...), 0), name...)
 }
 
 // each calls f with every key that begins with prefix, in order, until f fails.
@@ -159,6 +160,9 @@ func (b *Bolt) CreateBridge(ctx context.Context, epoch Epoch, br Bridge, tokens 
 			if tx.Bucket(bridgesBucket).Get(key) != nil {
 				return ErrExists
 			}
+			if err := hasTenant(tx, br.Tenant); err != nil {
+				return err
+			}
 			for _, t := range tokens {
 				if tx.Bucket(tokensBucket).Get([]byte(t.ID)) != nil {
 					return fmt.Errorf("token %s: %w", t.ID, ErrExists)
@@ -169,6 +173,12 @@ func (b *Bolt) CreateBridge(ctx context.Context, epoch Epoch, br Bridge, tokens 
 		func(tx *bbolt.Tx) error {
 			for _, t := range tokens {
 				if err := putToken(tx, t); err != nil {
+					return err
+				}
+			}
+			if br.Tenant != "" {
+				belonging := within(br.Tenant, br.ID)
+				if err := tx.Bucket(belongingsBucket).Put(belonging, encodeEmpty(belonging)); err != nil {
 					return err
 				}
 			}
@@ -233,7 +243,7 @@ func (b *Bolt) UpdateBridge(ctx context.Context, epoch Epoch, br Bridge) (Bridge
 				return ErrConflict
 			}
 			now = cloneBridge(br)
-			now.Created = known.Created
+			now.Created, now.Tenant = known.Created, known.Tenant
 			now.Version++
 			return nil
 		},
@@ -249,12 +259,11 @@ func (b *Bolt) UpdateBridge(ctx context.Context, epoch Epoch, br Bridge) (Bridge
 
 // DeleteBridge implements Store.
 func (b *Bolt) DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeID) error {
+	var known Bridge
 	return b.write(ctx, fmt.Sprintf("delete bridge %.80q", id), fenced(epoch), len(id),
-		func(tx *bbolt.Tx) error {
-			if tx.Bucket(bridgesBucket).Get([]byte(id)) == nil {
-				return ErrNotFound
-			}
-			return nil
+		func(tx *bbolt.Tx) (err error) {
+			known, err = getBridge(tx, id)
+			return err
 		},
 		func(tx *bbolt.Tx) error {
 			prefix := within(id, "")
@@ -277,6 +286,7 @@ func (b *Bolt) DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeI
 				}
 			}
 			return cmp.Or(
+				tx.Bucket(belongingsBucket).Delete(within(known.Tenant, id)),
 				tx.Bucket(revisionsBucket).Delete([]byte(id)),
 				tx.Bucket(bridgesBucket).Delete([]byte(id)))
 		})
@@ -306,7 +316,7 @@ func (b *Bolt) PutToken(ctx context.Context, t Token) error {
 			if tx.Bucket(tokensBucket).Get(key) != nil && tx.Bucket(holdingsBucket).Get(within("", key)) == nil {
 				return ErrExists
 			}
-			return nil
+			return hasTenant(tx, t.Tenant)
 		},
 		func(tx *bbolt.Tx) error { return putToken(tx, t) })
 }
@@ -322,6 +332,7 @@ func putToken(tx *bbolt.Tx, t Token) error {
 func dropToken(tx *bbolt.Tx, bridge session.BridgeID, key []byte) error {
 	return cmp.Or(
 		tx.Bucket(holdingsBucket).Delete(within(bridge, key)),
+		tx.Bucket(usesBucket).Delete(key),
 		tx.Bucket(tokensBucket).Delete(key))
 }
 
@@ -330,7 +341,11 @@ func getToken(tx *bbolt.Tx, key []byte) (Token, error) {
 	if record == nil {
 		return Token{}, ErrNotFound
 	}
-	return decodeToken(key, record)
+	t, err := decodeToken(key, record)
+	if err != nil {
+		return Token{}, err
+	}
+	return withUse(tx, t)
 }
 
 // Token implements Store.
@@ -347,21 +362,27 @@ func (b *Bolt) Token(ctx context.Context, id string) (t Token, err error) {
 
 // Tokens implements Store.
 func (b *Bolt) Tokens(ctx context.Context, bridge session.BridgeID) (list []Token, err error) {
-	err = b.read(ctx, func(tx *bbolt.Tx) error {
-		prefix := within(bridge, "")
-		return each(tx.Bucket(holdingsBucket), prefix, func(key, _ []byte) error {
-			t, err := getToken(tx, key[len(prefix):])
-			if err != nil {
-				return fmt.Errorf("token %q: %w", key[len(prefix):], err)
-			}
-			list = append(list, t)
-			return nil
-		})
+	err = b.read(ctx, func(tx *bbolt.Tx) (err error) {
+		list, err = tokensOf(tx, bridge)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store: tokens of bridge %.80q: %w", bridge, err)
 	}
 	return list, nil
+}
+
+func tokensOf(tx *bbolt.Tx, bridge session.BridgeID) (list []Token, err error) {
+	prefix := within(bridge, "")
+	err = each(tx.Bucket(holdingsBucket), prefix, func(key, _ []byte) error {
+		t, err := getToken(tx, key[len(prefix):])
+		if err != nil {
+			return fmt.Errorf("token %q: %w", key[len(prefix):], err)
+		}
+		list = append(list, t)
+		return nil
+	})
+	return list, err
 }
 
 // DeleteToken implements Store.

@@ -188,21 +188,30 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// decode reads a whole record with fields.
+// decode reads a whole record of version 1 with fields.
 func decode(key, record []byte, fields func(*decoder)) error {
+	return decodeGrown(key, record, fields, nil)
+}
+
+// decodeGrown reads a record that has more fields in version 2; nil for one that has none.
+func decodeGrown(key, record []byte, fields, more func(*decoder)) error {
 	payload, err := payloadOf(key, record)
 	if err != nil {
 		return err
 	}
-	if record[0] != recordV1 {
+	if record[0] != recordV1 && more == nil {
 		return fmt.Errorf("the record's version is %d, this program reads %d", record[0], recordV1)
 	}
 	d := decoder{s: string(payload)}
 	fields(&d)
+	if record[0] != recordV1 {
+		more(&d)
+	}
 	return d.end()
 }
 
-// Bridge: id, name, owner, policy, created, updated, version.
+// Bridge: id, name, owner, policy, created, updated, version; in recordV2 also
+// tenant.
 func encodeBridge(key []byte, b Bridge) []byte {
 	e := newEncoder(len(b.ID) + len(b.Name) + len(b.Owner) + len(b.Policy) + 64)
 	put(&e, b.ID)
@@ -212,11 +221,15 @@ func encodeBridge(key []byte, b Bridge) []byte {
 	e.time(b.Created)
 	e.time(b.Updated)
 	e.uint(b.Version)
+	if b.Tenant != "" {
+		e[0] = recordV2
+		put(&e, b.Tenant)
+	}
 	return e.seal(key)
 }
 
 func decodeBridge(key, record []byte) (b Bridge, err error) {
-	err = decode(key, record, func(d *decoder) {
+	err = decodeGrown(key, record, func(d *decoder) {
 		b = Bridge{
 			ID:      session.BridgeID(d.string()),
 			Name:    d.string(),
@@ -226,24 +239,32 @@ func decodeBridge(key, record []byte) (b Bridge, err error) {
 			Updated: d.time(),
 			Version: d.uint(),
 		}
-	})
+	}, func(d *decoder) { b.Tenant = TenantID(d.string()) })
 	return b, err
 }
 
-// Token: id, kind, bridge, hash (32 bytes without a length), created, expires.
+// Token: id, kind, bridge, hash (32 bytes without a length), created, expires; in
+// recordV2 also tenant, name, scopes, by. LastUsed is a record of its own.
 func encodeToken(key []byte, t Token) []byte {
-	e := newEncoder(len(t.ID) + len(t.Kind) + len(t.Bridge) + len(t.Hash) + 48)
+	e := newEncoder(len(t.ID) + len(t.Kind) + len(t.Bridge) + len(t.Hash) + len(t.Tenant) + len(t.Name) + len(t.Scopes) + len(t.By) + 64)
 	put(&e, t.ID)
 	put(&e, t.Kind)
 	put(&e, t.Bridge)
 	e = append(e, t.Hash[:]...)
 	e.time(t.Created)
 	e.time(t.Expires)
+	if t.Tenant != "" || t.Name != "" || t.Scopes != "" || t.By != "" {
+		e[0] = recordV2
+		put(&e, t.Tenant)
+		put(&e, t.Name)
+		put(&e, t.Scopes)
+		put(&e, t.By)
+	}
 	return e.seal(key)
 }
 
 func decodeToken(key, record []byte) (t Token, err error) {
-	err = decode(key, record, func(d *decoder) {
+	err = decodeGrown(key, record, func(d *decoder) {
 		t = Token{ID: d.string(), Kind: TokenKind(d.string()), Bridge: session.BridgeID(d.string())}
 		if len(d.s) < len(t.Hash) {
 			d.fail(errShort)
@@ -251,6 +272,8 @@ func decodeToken(key, record []byte) (t Token, err error) {
 		}
 		d.s = d.s[copy(t.Hash[:], d.s):]
 		t.Created, t.Expires = d.time(), d.time()
+	}, func(d *decoder) {
+		t.Tenant, t.Name, t.Scopes, t.By = TenantID(d.string()), d.string(), d.string(), d.string()
 	})
 	return t, err
 }

@@ -28,6 +28,7 @@ var golden = struct {
 	secret       []byte
 	task         session.Task
 	pin          session.Pinned
+	tenant       Tenant
 }{
 	bridge: Bridge{
 		ID: "abcdefghijklmnopqrstuvwxyz", Name: "Ann's <bridge>", Owner: "ann",
@@ -48,6 +49,7 @@ var golden = struct {
 			{Name: "bare", Exposed: "bare"},
 		},
 	},
+	tenant: Tenant{ID: "team", Name: "The <team>", Created: time.Unix(1_785_240_000, 123_456_789).UTC(), Updated: time.Unix(1_785_240_001, 0).UTC(), Version: 300},
 	number: 1<<64 - 1,
 	ending: time.Unix(1_785_240_002, 5).UTC(),
 	secret: []byte("\x00secret\xff"),
@@ -129,6 +131,10 @@ var readers = map[string]struct {
 			return reflect.DeepEqual(v, golden.pin), err
 		},
 	},
+	"tenant": {
+		func() []byte { return encodeTenant(key, golden.tenant) },
+		func(r []byte) (bool, error) { v, err := decodeTenant(key, r); return v == golden.tenant, err },
+	},
 	"empty": {
 		func() []byte { return encodeEmpty(key) },
 		func(r []byte) (bool, error) { v, err := payloadOf(key, r); return len(v) == 0, err },
@@ -193,6 +199,39 @@ func TestRegistrationsOfVersion2StayReadable(t *testing.T) {
 	record[0] = 3
 	if _, err := decodeRegistration(key, record); err == nil || err.Error() != "the record's version is 3, this program reads 1 to 2" {
 		t.Errorf("version 3: %v", err)
+	}
+}
+
+// TestBridgesAndTokensOfVersion2StayReadable: tenants and what is known of a key came
+// with version 2; what has none of it is still written as version 1.
+func TestBridgesAndTokensOfVersion2StayReadable(t *testing.T) {
+	b, k := golden.bridge, golden.token
+	b.Tenant = "team"
+	k.Kind, k.Bridge, k.Tenant, k.Name, k.Scopes, k.By = RESTKey, "", "team", "Ann's script", "bridges:read tokens:write", "t0000"
+	for name, now := range map[string][]byte{"bridge": encodeBridge(key, b), "token": encodeToken(key, k)} {
+		path := filepath.Join("testdata", "v2", name)
+		if *update {
+			if err := os.WriteFile(path, now, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		record, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(now, record) {
+			t.Errorf("%s: now written as %x, was %x", name, now, record)
+		}
+		switch name {
+		case "bridge":
+			if got, err := decodeBridge(key, record); err != nil || !reflect.DeepEqual(got, b) {
+				t.Errorf("read back %+v, %v", got, err)
+			}
+		case "token":
+			if got, err := decodeToken(key, record); err != nil || got != k {
+				t.Errorf("read back %+v, %v", got, err)
+			}
+		}
 	}
 }
 
@@ -370,6 +409,10 @@ func FuzzPin(f *testing.F) {
 		return p, err
 	}
 	fuzz(f, "pin", decode, func(p session.Pinned) ([]byte, error) { return encodePin(key, p), nil })
+}
+
+func FuzzTenant(f *testing.F) {
+	fuzz(f, "tenant", decodeTenant, func(t Tenant) ([]byte, error) { return encodeTenant(key, t), nil })
 }
 
 func FuzzRecord(f *testing.F) {

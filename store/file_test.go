@@ -34,7 +34,12 @@ func filled(t *testing.T) (dir, path string) {
 	s := unsynced(t, dir)
 	for n := range fillBridges {
 		id := session.BridgeID(fmt.Sprintf("bridge%03d", n))
-		check(t, s.CreateBridge(t.Context(), 1, crashBridge(id), crashTokens(id)...))
+		b := crashBridge(id)
+		if n == 5 {
+			check(t, s.CreateTenant(t.Context(), store.Tenant{ID: "team"}))
+			b.Tenant = "team"
+		}
+		check(t, s.CreateBridge(t.Context(), 1, b, crashTokens(id)...))
 		put := crashRegistrations(id, fillTools)
 		if n == 7 { // some pages of overflow
 			put[0].Tools[0].Definition = bytes.Repeat([]byte("{}"), 10_000)
@@ -44,6 +49,7 @@ func filled(t *testing.T) (dir, path string) {
 	}
 	_, err := s.Secret(t.Context(), "k", func() []byte { return []byte("secret") })
 	check(t, err)
+	check(t, s.TouchTokens(t.Context(), map[string]time.Time{crashTokens("bridge003")[0].ID: time.Unix(1, 0)}))
 	for range 2 {
 		check(t, s.PutToken(t.Context(), store.Token{ID: "admin", Kind: store.AdminToken}))
 	}
@@ -74,6 +80,10 @@ func everything(t *testing.T, s store.Store) (list []any, err error) {
 	}
 	tokens, err2 := s.Tokens(t.Context(), "")
 	wrap(tokens, err2)
+	tenants, err2 := s.Tenants(t.Context(), "", 10)
+	wrap(tenants, err2)
+	own, err2 := s.BridgesOf(t.Context(), "team", "", 10)
+	wrap(own, err2)
 	return list, err
 }
 
@@ -442,7 +452,9 @@ func TestAFileOfAnOlderProgramGetsWhatItLacks(t *testing.T) {
 	dir, path := filled(t)
 	db, err := bbolt.Open(path, 0o600, nil)
 	check(t, err)
-	for _, later := range []string{"tasks", "pins"} {
+	// Of what came later nothing but the records of version 1 is left.
+	check(t, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("bridges")).Delete([]byte("bridge005")) }))
+	for _, later := range []string{"tasks", "pins", "tenants", "belongings", "uses"} {
 		check(t, db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(later)) }))
 	}
 	check(t, db.Close())
@@ -457,6 +469,20 @@ func TestAFileOfAnOlderProgramGetsWhatItLacks(t *testing.T) {
 	snap, err := s.Load(t.Context(), "bridge003")
 	if err != nil || len(snap.Tasks) != 1 || snap.Tasks[0].ID != "k" || len(snap.Pins) != 1 || snap.Pins[0] != pin {
 		t.Fatalf("Load = %+v, %v", snap, err)
+	}
+	tokens, err := s.Tokens(t.Context(), "bridge003")
+	if err != nil || len(tokens) == 0 || tokens[0].Tenant != "" || !tokens[0].LastUsed.IsZero() {
+		t.Fatalf("Tokens = %+v, %v", tokens, err)
+	}
+	at := time.Unix(1_785_240_000, 0).UTC()
+	check(t, s.TouchTokens(t.Context(), map[string]time.Time{tokens[0].ID: at}))
+	if k, err := s.Token(t.Context(), tokens[0].ID); err != nil || !k.LastUsed.Equal(at) || k.Hash != tokens[0].Hash {
+		t.Fatalf("Token = %+v, %v", k, err)
+	}
+	check(t, s.CreateTenant(t.Context(), store.Tenant{ID: "other"}))
+	own, err := s.BridgesOf(t.Context(), "", "bridge002", 1)
+	if err != nil || len(own) != 1 || own[0].ID != "bridge003" {
+		t.Fatalf("the default tenant's bridges: %+v, %v", own, err)
 	}
 	check(t, s.Close())
 }

@@ -25,6 +25,7 @@ type Memory struct {
 	epochs  []Epoch // by Shard; zero before its first Acquire
 	bridges map[session.BridgeID]*memoryBridge
 	tokens  map[string]Token
+	tenants map[TenantID]Tenant
 	secrets map[string][]byte
 }
 
@@ -47,6 +48,7 @@ func NewMemory(shards int) *Memory {
 		epochs:  make([]Epoch, max(shards, 1)),
 		bridges: make(map[session.BridgeID]*memoryBridge),
 		tokens:  make(map[string]Token),
+		tenants: make(map[TenantID]Tenant),
 		secrets: make(map[string][]byte),
 	}
 }
@@ -104,6 +106,9 @@ func (m *Memory) CreateBridge(ctx context.Context, epoch Epoch, b Bridge, tokens
 		}
 		if m.bridges[b.ID] != nil {
 			return ErrExists
+		}
+		if err := m.hasTenant(b.Tenant); err != nil {
+			return err
 		}
 		for _, t := range tokens {
 			if _, taken := m.tokens[t.ID]; taken {
@@ -164,7 +169,7 @@ func (m *Memory) UpdateBridge(ctx context.Context, epoch Epoch, b Bridge) (now B
 			return ErrConflict
 		}
 		now = cloneBridge(b)
-		now.Created = known.Created
+		now.Created, now.Tenant = known.Created, known.Tenant
 		now.Version++
 		known.Bridge = cloneBridge(now)
 		return nil
@@ -213,10 +218,16 @@ func (m *Memory) PutToken(ctx context.Context, t Token) error {
 		if err := validTokens("", t); err != nil {
 			return err
 		}
-		if m.tokens[t.ID].Bridge != "" {
+		known := m.tokens[t.ID]
+		if known.Bridge != "" {
 			return ErrExists
 		}
-		m.tokens[t.ID] = cloneToken(t)
+		if err := m.hasTenant(t.Tenant); err != nil {
+			return err
+		}
+		t = cloneToken(t)
+		t.LastUsed = known.LastUsed
+		m.tokens[t.ID] = t
 		return nil
 	})
 }
@@ -385,6 +396,7 @@ func cloneBridge(b Bridge) Bridge {
 
 func cloneToken(t Token) Token {
 	t.Created, t.Expires = cloneTime(t.Created), cloneTime(t.Expires)
+	t.LastUsed = time.Time{} // TouchTokens alone writes it
 	return t
 }
 

@@ -37,6 +37,7 @@ type Bridge struct {
 	ID      session.BridgeID
 	Name    string          // for people; may be empty
 	Owner   string          // for people; may be empty
+	Tenant  TenantID        // whose it is, for good; empty is the default tenant
 	Policy  json.RawMessage // JSON object; nil means every default
 	Created time.Time
 	Updated time.Time
@@ -46,21 +47,30 @@ type Bridge struct {
 // TokenKind says where a token opens a door.
 type TokenKind string
 
-// The kinds of token.
+// The kinds of token that the store keeps.
 const (
 	ClientToken   TokenKind = "cli" // /b/{bridge}/mcp, sse, message, health
 	ProviderToken TokenKind = "prv" // /b/{bridge}/provider, health
-	AdminToken    TokenKind = "adm" // /api/v1
+	AdminToken    TokenKind = "adm" // /api/v1, all of it
+	RESTKey       TokenKind = "pat" // /api/v1, within its tenant and its scopes
 )
 
 // Token is what the store knows of a credential: never the secret itself.
 type Token struct {
 	ID      string // the public part of the token's text
 	Kind    TokenKind
-	Bridge  session.BridgeID // empty for AdminToken
+	Bridge  session.BridgeID // empty for AdminToken and RESTKey
 	Hash    [32]byte         // SHA-256 of the token's whole text
 	Created time.Time
 	Expires time.Time // zero means never
+
+	Tenant TenantID // of a RESTKey; empty is the default tenant
+	Name   string   // for people, and what rotation replaces; may be empty
+	Scopes string   // of a RESTKey: words with a space between
+	By     string   // ID of the token that asked for it; empty where none did
+
+	// LastUsed is what TouchTokens said last; zero before. No other method writes it.
+	LastUsed time.Time
 }
 
 // A Store keeps bridges and what belongs to them. All methods may be called at
@@ -83,7 +93,8 @@ type Store interface {
 
 	// CreateBridge writes a new bridge with its first tokens, all or nothing.
 	// Its ID must be valid, and the tokens must be its own. ErrExists if the
-	// bridge or a token's ID is taken, ErrFenced.
+	// bridge or a token's ID is taken, ErrNotFound if its tenant does not exist,
+	// ErrFenced.
 	CreateBridge(ctx context.Context, epoch Epoch, b Bridge, tokens ...Token) error
 	// Bridge reads one. ErrNotFound.
 	Bridge(ctx context.Context, id session.BridgeID) (Bridge, error)
@@ -92,18 +103,33 @@ type Store interface {
 	Bridges(ctx context.Context, after session.BridgeID, limit int) ([]Bridge, error)
 	// UpdateBridge writes b over the stored bridge if that still has b's
 	// Version, and returns what is now stored: b with the next Version and the
-	// first Created. ErrConflict if the Version differs, ErrNotFound, ErrFenced.
+	// first Created and Tenant. ErrConflict if the Version differs, ErrNotFound,
+	// ErrFenced.
 	UpdateBridge(ctx context.Context, epoch Epoch, b Bridge) (Bridge, error)
 	// DeleteBridge removes a bridge, its tokens, its registrations, pins and tasks,
 	// and its ended sessions. ErrNotFound, ErrFenced.
 	DeleteBridge(ctx context.Context, epoch Epoch, id session.BridgeID) error
 
+	// CreateTenant writes a new tenant. ErrExists.
+	CreateTenant(ctx context.Context, t Tenant) error
+	// Tenant reads one; the default tenant has no record. ErrNotFound.
+	Tenant(ctx context.Context, id TenantID) (Tenant, error)
+	// Tenants reads up to limit tenants in the order of their IDs, from the first
+	// ID greater than after.
+	Tenants(ctx context.Context, after TenantID, limit int) ([]Tenant, error)
+	// DeleteTenant removes a tenant that has no bridges, and its tokens. ErrInUse,
+	// ErrNotFound.
+	DeleteTenant(ctx context.Context, id TenantID) error
+	// BridgesOf reads those of one tenant as Bridges does those of all. There are
+	// none of a tenant that does not exist.
+	BridgesOf(ctx context.Context, tenant TenantID, after session.BridgeID, limit int) ([]Bridge, error)
+
 	// AddToken writes a further token of a bridge. ErrNotFound if there is no
 	// such bridge, ErrExists if the token's ID is taken, ErrFenced.
 	AddToken(ctx context.Context, epoch Epoch, t Token) error
 	// PutToken writes a token that belongs to no bridge. It replaces one of the
-	// same ID; ErrExists if that one belongs to a bridge. A token's ID has 1 to
-	// 256 bytes.
+	// same ID; ErrExists if that one belongs to a bridge, ErrNotFound if its
+	// tenant does not exist. A token's ID has 1 to 256 bytes.
 	PutToken(ctx context.Context, t Token) error
 	// Token reads one by its ID. ErrNotFound.
 	Token(ctx context.Context, id string) (Token, error)
@@ -112,6 +138,12 @@ type Store interface {
 	Tokens(ctx context.Context, bridge session.BridgeID) ([]Token, error)
 	// DeleteToken removes one, a bridge's or not. ErrNotFound.
 	DeleteToken(ctx context.Context, id string) error
+
+	// ExpireToken sets when a token expires. ErrNotFound.
+	ExpireToken(ctx context.Context, id string, at time.Time) error
+	// TouchTokens writes when tokens were last used, by their IDs. Those that do
+	// not exist are left out without an error.
+	TouchTokens(ctx context.Context, used map[string]time.Time) error
 
 	// Load reads a bridge's durable state; a bridge that never saved any, or
 	// that does not exist, has the zero Snapshot. Registrations come in the

@@ -54,7 +54,7 @@ const (
 	secretNum = 32 // bytes
 )
 
-// New mints a token of that kind; bridge is empty for an admin token. The Secret
+// New mints a token of that kind; bridge is empty for an admin token and a REST key. The Secret
 // is the only copy of the token's text. The token never expires unless the caller
 // sets Expires.
 func New(kind store.TokenKind, bridge session.BridgeID, now time.Time) (store.Token, Secret) {
@@ -132,7 +132,11 @@ func FromText(text string, now time.Time) (store.Token, error) {
 }
 
 func known(kind store.TokenKind) bool {
-	return kind == store.ClientToken || kind == store.ProviderToken || kind == store.AdminToken
+	switch kind {
+	case store.ClientToken, store.ProviderToken, store.AdminToken, store.RESTKey:
+		return true
+	}
+	return false
 }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -21,6 +21,7 @@ type model struct {
 	epochs    map[store.Shard]store.Epoch
 	bridges   map[session.BridgeID]store.Bridge
 	tokens    map[string]store.Token
+	tenants   map[store.TenantID]store.Tenant
 	snapshots map[session.BridgeID]session.Snapshot
 	ended     map[string]bool // bridge + " " + session
 	secrets   map[string]string
@@ -29,6 +30,7 @@ type model struct {
 // The names are few, so that they meet.
 var (
 	someBridge   = rapid.SampledFrom([]session.BridgeID{"a", "a-", "b", "bb", "c"})
+	someTenant   = rapid.SampledFrom([]store.TenantID{"", "t", "t-", "u"})
 	someToken    = rapid.SampledFrom([]string{"s", "t", "tt", "u", "\x00"})
 	someProvider = rapid.SampledFrom([]session.ProviderID{"default", "p", "p q", "~"})
 	someText     = rapid.StringN(0, 8, 40)
@@ -135,7 +137,8 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 		}()
 		m := &model{
 			epochs: make(map[store.Shard]store.Epoch), bridges: make(map[session.BridgeID]store.Bridge),
-			tokens: make(map[string]store.Token), snapshots: make(map[session.BridgeID]session.Snapshot),
+			tenants: make(map[store.TenantID]store.Tenant),
+			tokens:  make(map[string]store.Token), snapshots: make(map[session.BridgeID]session.Snapshot),
 			ended: make(map[string]bool), secrets: make(map[string]string),
 		}
 		check := func(rt *rapid.T, what string, got, want error) {
@@ -155,12 +158,14 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 			return store.Bridge{
 				ID: someBridge.Draw(rt, "bridge"), Name: someText.Draw(rt, "name"), Owner: someText.Draw(rt, "owner"), Policy: someRaw.Draw(rt, "policy"),
 				Created: someTime.Draw(rt, "created"), Updated: someTime.Draw(rt, "updated"), Version: rapid.Uint64Range(0, 3).Draw(rt, "version"),
+				Tenant: someTenant.Draw(rt, "tenant"),
 			}
 		}
 		drawToken := func(rt *rapid.T, bridge session.BridgeID) store.Token {
 			k := store.Token{
 				ID: someToken.Draw(rt, "token"), Kind: store.TokenKind(someText.Draw(rt, "kind")), Bridge: bridge,
 				Created: someTime.Draw(rt, "created"), Expires: someTime.Draw(rt, "expires"),
+				Name: someText.Draw(rt, "name"), Scopes: someText.Draw(rt, "scopes"), By: someText.Draw(rt, "by"),
 			}
 			copy(k.Hash[:], someRaw.Draw(rt, "hash"))
 			return k
@@ -187,10 +192,16 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 					}
 					tokens = append(tokens, k)
 				}
+				if m.tenant(b.Tenant) != nil && want == nil {
+					want = store.ErrNotFound
+				}
 				if _, taken := m.bridges[b.ID]; taken {
 					want = store.ErrExists
 				}
 				err := s.CreateBridge(rt.Context(), e, b, tokens...)
+				if want == store.ErrExists && errors.Is(err, store.ErrNotFound) && m.tenant(b.Tenant) != nil { //nolint:errorlint // its own
+					return // as of fencing
+				}
 				if fenced && errors.Is(err, store.ErrFenced) {
 					return // which of the two is told when both hold is left open
 				} else if fenced && want == nil {
@@ -218,7 +229,7 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 					check(rt, "UpdateBridge", err, store.ErrConflict)
 				default:
 					b.Version++
-					b.Created = known.Created
+					b.Created, b.Tenant = known.Created, known.Tenant
 					m.bridges[b.ID] = b
 					same(rt, b)(now, err)
 				}
@@ -258,12 +269,64 @@ func histories(t *testing.T, open func(t *testing.T) store.Store) {
 			},
 			"PutToken": func(rt *rapid.T) {
 				k := drawToken(rt, "")
+				k.Tenant = someTenant.Draw(rt, "tenant")
 				err := s.PutToken(rt.Context(), k)
 				if m.tokens[k.ID].Bridge != "" {
 					check(rt, "PutToken", err, store.ErrExists)
+				} else if want := m.tenant(k.Tenant); want != nil {
+					check(rt, "PutToken", err, want)
 				} else {
 					check(rt, "PutToken", err, nil)
+					k.LastUsed = m.tokens[k.ID].LastUsed
 					m.tokens[k.ID] = k
+				}
+			},
+			"ExpireToken": func(rt *rapid.T) {
+				id, at := someToken.Draw(rt, "token"), someTime.Draw(rt, "at")
+				err := s.ExpireToken(rt.Context(), id, at)
+				if k, ok := m.tokens[id]; ok {
+					check(rt, "ExpireToken", err, nil)
+					k.Expires = at
+					m.tokens[id] = k
+				} else {
+					check(rt, "ExpireToken", err, store.ErrNotFound)
+				}
+			},
+			"TouchTokens": func(rt *rapid.T) {
+				used := rapid.MapOfN(someToken, someTime, 0, 3).Draw(rt, "used")
+				check(rt, "TouchTokens", s.TouchTokens(rt.Context(), used), nil)
+				for id, at := range used {
+					if k, ok := m.tokens[id]; ok {
+						k.LastUsed = at
+						m.tokens[id] = k
+					}
+				}
+			},
+			"CreateTenant": func(rt *rapid.T) {
+				t := store.Tenant{
+					ID: rapid.SampledFrom([]store.TenantID{"t", "t-", "u"}).Draw(rt, "tenant"), Name: someText.Draw(rt, "name"),
+					Created: someTime.Draw(rt, "created"), Updated: someTime.Draw(rt, "updated"), Version: rapid.Uint64().Draw(rt, "version"),
+				}
+				err := s.CreateTenant(rt.Context(), t)
+				if _, taken := m.tenants[t.ID]; taken {
+					check(rt, "CreateTenant", err, store.ErrExists)
+				} else {
+					check(rt, "CreateTenant", err, nil)
+					m.tenants[t.ID] = t
+				}
+			},
+			"DeleteTenant": func(rt *rapid.T) {
+				id := rapid.SampledFrom([]store.TenantID{"t", "t-", "u"}).Draw(rt, "tenant")
+				want := m.tenant(id)
+				for _, b := range m.bridges {
+					if b.Tenant == id {
+						want = store.ErrInUse
+					}
+				}
+				check(rt, "DeleteTenant", s.DeleteTenant(rt.Context(), id), want)
+				if want == nil {
+					delete(m.tenants, id)
+					maps.DeleteFunc(m.tokens, func(_ string, k store.Token) bool { return k.Bridge == "" && k.Tenant == id })
 				}
 			},
 			"DeleteToken": func(rt *rapid.T) {
@@ -375,6 +438,14 @@ func applied(s session.Snapshot, c session.Change) session.Snapshot {
 	return now
 }
 
+// tenant is why a tenant cannot be used, or nil.
+func (m *model) tenant(id store.TenantID) error {
+	if _, ok := m.tenants[id]; id != "" && !ok {
+		return store.ErrNotFound
+	}
+	return nil
+}
+
 // compare reads everything there is.
 func (m *model) compare(rt *rapid.T, s store.Store) {
 	var bridges []store.Bridge
@@ -382,6 +453,24 @@ func (m *model) compare(rt *rapid.T, s store.Store) {
 		bridges = append(bridges, m.bridges[id])
 	}
 	same(rt, bridges)(s.Bridges(rt.Context(), "", 100))
+	var tenants []store.Tenant
+	for _, id := range slices.Sorted(maps.Keys(m.tenants)) {
+		tenants = append(tenants, m.tenants[id])
+		same(rt, m.tenants[id])(s.Tenant(rt.Context(), id))
+	}
+	same(rt, tenants)(s.Tenants(rt.Context(), "", 100))
+	for _, id := range []store.TenantID{"", "t", "t-", "u"} {
+		var own []store.Bridge
+		for _, b := range bridges {
+			if b.Tenant == id {
+				own = append(own, b)
+			}
+		}
+		same(rt, own)(s.BridgesOf(rt.Context(), id, "", 100))
+		if len(own) > 1 {
+			same(rt, own[1:2])(s.BridgesOf(rt.Context(), id, own[0].ID, 1))
+		}
+	}
 	for _, id := range []session.BridgeID{"", "a", "a-", "b", "bb", "c"} {
 		var tokens []store.Token
 		for _, k := range slices.Sorted(maps.Keys(m.tokens)) {
