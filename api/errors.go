@@ -39,6 +39,7 @@ var table = []row{
 	{store.ErrNotFound, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{session.ErrDeleted, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{store.ErrConflict, wire.Fault{Name: "conflict", Status: 412, Message: "it was changed meanwhile"}},
+	{store.ErrInUse, wire.Fault{Name: "in_use", Status: 409, Message: store.ErrInUse.Error()}},
 	{store.ErrExists, wire.Fault{Name: "exists", Status: 409, Message: "it exists already"}},
 
 	{session.ErrCutOff, wire.Fault{Name: "cut_off", Status: 502, ToolError: true}},
