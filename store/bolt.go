@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -61,6 +62,8 @@ type Bolt struct {
 	path    string    // fixed at construction
 	db      *bbolt.DB // fixed at construction; has its own locks
 	commits committer
+
+	backingUp atomic.Bool
 
 	once     sync.Once
 	closeErr error // guarded by once

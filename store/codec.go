@@ -39,6 +39,13 @@ var (
 	errChecksum = errors.New("the record's checksum is wrong")
 )
 
+// newerRecordError is a whole record of a version that this program does not know.
+type newerRecordError byte
+
+func (v newerRecordError) Error() string {
+	return fmt.Sprintf("the record's version is %d, this program reads %d to %d", byte(v), recordV1, recordV2)
+}
+
 // checksum covers the key too: a record that strayed to another key is damage.
 func checksum(key, payload []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, payload)
@@ -49,11 +56,14 @@ func payloadOf(key, record []byte) ([]byte, error) {
 	if len(record) < recordHead {
 		return nil, errShort
 	}
-	if v := record[0]; v < recordV1 || v > recordV2 {
-		return nil, fmt.Errorf("the record's version is %d, this program reads %d to %d", v, recordV1, recordV2)
-	}
 	payload := record[recordHead:]
-	if binary.BigEndian.Uint32(record[1:]) != checksum(key, payload) {
+	whole := binary.BigEndian.Uint32(record[1:]) == checksum(key, payload)
+	switch v := record[0]; {
+	case v > recordV2 && whole:
+		return nil, newerRecordError(v)
+	case v < recordV1 || v > recordV2:
+		return nil, fmt.Errorf("the record's version is %d, this program reads %d to %d", v, recordV1, recordV2)
+	case !whole:
 		return nil, errChecksum
 	}
 	return payload, nil

@@ -69,7 +69,11 @@ func openFile(dir string, o BoltOptions) (db *bbolt.DB, err error) {
 	if err := inspect(path, o); err != nil {
 		return nil, explain(path, err)
 	}
-	if db, err = bbolt.Open(path, wantFile, boltOptions(o, false)); err != nil {
+	options := boltOptions(o, false)
+	if info, err := os.Stat(path); err == nil {
+		options.InitialMmapSize = initialMap(info.Size())
+	}
+	if db, err = bbolt.Open(path, wantFile, options); err != nil {
 		return nil, explain(path, err)
 	}
 	// The lock is ours: whatever is still being made has lost its race.
@@ -253,10 +257,27 @@ func inspect(path string, o BoltOptions) error {
 		return damaged(path, err)
 	}
 	err = view(context.Background(), db, path, func(tx *bbolt.Tx) error { return checkLayout(tx, path) })
+	if v, ok := errors.AsType[newerRecordError](rotten); ok && err == nil {
+		return newerRecords(path, v)
+	}
 	if err == nil && rotten != nil {
 		return damaged(path, rotten)
 	}
 	return err
+}
+
+func isAdded(bucket []byte) bool {
+	return slices.ContainsFunc(addedBuckets, func(added []byte) bool { return bytes.Equal(added, bucket) })
+}
+
+func newerFormat(path string, n uint32) error {
+	return fmt.Errorf("the file %s has format %d, which is newer than the %d that this program knows: use a newer program",
+		path, n, format)
+}
+
+func newerRecords(path string, v newerRecordError) error {
+	return fmt.Errorf("the file %s has records of version %d, which is newer than the %d that this program knows: use a newer program",
+		path, byte(v), recordV2)
 }
 
 // checkLayout tells whether the format is ours and complete.
@@ -270,13 +291,12 @@ func checkLayout(tx *bbolt.Tx, path string) error {
 		return damaged(path, "it has no format number")
 	}
 	if n := binary.BigEndian.Uint32(number); n > format {
-		return fmt.Errorf("the file %s has format %d, which is newer than the %d that this program knows: use a newer program",
-			path, n, format)
+		return newerFormat(path, n)
 	} else if n != format {
 		return damaged(path, fmt.Sprintf("there is no format %d", n))
 	}
 	for _, name := range buckets {
-		if tx.Bucket(name) == nil && !slices.ContainsFunc(addedBuckets, func(added []byte) bool { return bytes.Equal(added, name) }) {
+		if tx.Bucket(name) == nil && !isAdded(name) {
 			return damaged(path, fmt.Sprintf("the bucket %s is missing", name))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -211,6 +212,11 @@ func TestOpeningSaysWhatIsWrong(t *testing.T) {
 			_ = tx.Bucket([]byte("bridges")).Put([]byte("new"), []byte{9})
 			return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte{0, 0, 0, 2})
 		}), []string{"PATH has format 2, which is newer than the 1", "use a newer program"}},
+		{"records of a newer version", bolt(func(tx *bbolt.Tx) error {
+			key, payload := []byte("bridge003"), []byte("of tomorrow")
+			sum := crc32.Checksum(append(bytes.Clone(key), payload...), crc32.MakeTable(crc32.Castagnoli))
+			return tx.Bucket([]byte("bridges")).Put(key, append(binary.BigEndian.AppendUint32([]byte{3}, sum), payload...))
+		}), []string{"PATH has records of version 3, which is newer than the 2", "use a newer program"}},
 		{"no such format", bolt(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte{0, 0, 0, 0}) }), []string{"PATH is damaged", restore}},
 		{"no format", bolt(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("format")) }), []string{"PATH is damaged (it has no format number)", restore}},
 		{"a bucket is missing", bolt(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("tokens")) }), []string{"PATH is damaged (the bucket tokens is missing)", restore}},
