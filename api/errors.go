@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"syscall"
 	"time"
 
 	"mcpbridge/api/provider"
@@ -40,6 +41,8 @@ var table = []row{
 	{session.ErrDeleted, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{store.ErrConflict, wire.Fault{Name: "conflict", Status: 412, Message: "it was changed meanwhile"}},
 	{store.ErrInUse, wire.Fault{Name: "in_use", Status: 409, Message: store.ErrInUse.Error()}},
+	{store.ErrBackingUp, wire.Fault{Name: "backing_up", Status: 429, RetryAfter: 5 * time.Second, Message: store.ErrBackingUp.Error()}},
+	{syscall.ENOSPC, wire.Fault{Name: "disk_full", Status: 507, Code: -32603, Close: 1011, Message: "the server's disk is full"}},
 	{store.ErrExists, wire.Fault{Name: "exists", Status: 409, Message: "it exists already"}},
 
 	{session.ErrCutOff, wire.Fault{Name: "cut_off", Status: 502, ToolError: true}},
