@@ -29,17 +29,23 @@ func (w *world) provision(n int) (admin string, all []keys) {
 	}
 	admin = "Bearer " + secret.Reveal()
 	for range n {
-		a := w.do("POST", w.url("/api/v1/bridges"), `{"name":"x"}`, "Authorization", admin)
-		var b struct{ ID, ClientToken, ProviderToken, MCPURL, ProviderURL string }
-		if err := json.Unmarshal([]byte(a.body), &b); err != nil || a.status != 201 {
-			w.t.Fatalf("create: %d %s", a.status, a.body)
-		}
-		if b.MCPURL != w.mcpURL(b.ID) || b.ProviderURL != "ws"+strings.TrimPrefix(w.url("/b/"+b.ID+"/provider"), "http") {
-			w.t.Errorf("URLs %+v", b)
-		}
-		all = append(all, keys{b.ID, "Bearer " + b.ClientToken, "Bearer " + b.ProviderToken})
+		all = append(all, w.create(admin))
 	}
 	return admin, all
+}
+
+// create makes a bridge as whoever holds that token.
+func (w *world) create(token string) keys {
+	w.t.Helper()
+	a := w.do("POST", w.url("/api/v1/bridges"), `{"name":"x"}`, "Authorization", token)
+	var b struct{ ID, ClientToken, ProviderToken, MCPURL, ProviderURL string }
+	if err := json.Unmarshal([]byte(a.body), &b); err != nil || a.status != 201 {
+		w.t.Fatalf("create: %d %s", a.status, a.body)
+	}
+	if b.MCPURL != w.mcpURL(b.ID) || b.ProviderURL != "ws"+strings.TrimPrefix(w.url("/b/"+b.ID+"/provider"), "http") {
+		w.t.Errorf("URLs %+v", b)
+	}
+	return keys{b.ID, "Bearer " + b.ClientToken, "Bearer " + b.ProviderToken}
 }
 
 func TestTokensOpenTheirOwnBridgesRoutes(t *testing.T) {

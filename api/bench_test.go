@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"mcpbridge/api/credential"
 	"mcpbridge/session"
+	"mcpbridge/store"
 )
 
 // mirror is a provider that answers every call inside the delivering turn, so that
@@ -43,8 +45,8 @@ type body struct{ bytes.Reader }
 func (*body) Close() error { return nil }
 
 // benchServer is a server with one bridge whose provider answers at once.
-func benchServer(b *testing.B, tools int) *world {
-	w := start(b)
+func benchServer(b *testing.B, tools int, options ...func(*world)) *world {
+	w := start(b, options...)
 	s, err := w.dir.Session(b.Context(), "b")
 	if err != nil {
 		b.Fatal(err)
@@ -100,6 +102,36 @@ func BenchmarkHTTPCall(b *testing.B) {
 			request(b, w, text, headers)
 		})
 	}
+}
+
+// BenchmarkHTTPCallWithToken is the call of 100 bytes with authentication on, alone and
+// from everywhere at once.
+func BenchmarkHTTPCallWithToken(b *testing.B) {
+	token, secret := credential.New(store.ClientToken, "b", time.Now())
+	closed := func(w *world) {
+		withAuth(w)
+		if err := w.store.CreateBridge(b.Context(), 1, store.Bridge{ID: "b"}, token); err != nil {
+			b.Fatal(err)
+		}
+	}
+	text, headers := modernRequest("tools/call", "echo", `"name":"echo","arguments":{"n":"00112233"}`)
+	headers = append(headers, "Authorization", "Bearer "+secret.Reveal())
+	b.Run("alone", func(b *testing.B) { request(b, benchServer(b, 1, closed), text, headers) })
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	b.Run("together", func(b *testing.B) {
+		w := benchServer(b, 1, closed)
+		b.RunParallel(func(pb *testing.PB) {
+			r := httptest.NewRequest(http.MethodPost, w.mcpURL("b"), nil)
+			setHeaders(r, []string{"Authorization", "Bearer " + secret.Reveal()})
+			in, out := &body{}, &sink{http.Header{}}
+			r.Body, r.ContentLength = in, int64(len(ping))
+			for pb.Next() {
+				in.Reset([]byte(ping))
+				clear(out.h)
+				w.server.ServeHTTP(out, r)
+			}
+		})
+	})
 }
 
 func BenchmarkHTTPList(b *testing.B) {

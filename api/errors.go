@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"mcpbridge/api/mcp"
 	"mcpbridge/api/provider"
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
@@ -36,6 +37,7 @@ type row struct {
 var table = []row{
 	{ErrNoCredential, wire.Fault{Name: "no_credential", Status: 401, Close: 4401}},
 	{ErrBadCredential, wire.Fault{Name: "bad_credential", Status: 401, Close: 4401}},
+	{mcp.ErrRevoked, wire.Fault{Name: "revoked", Status: 401, Close: 4401}},
 	{ErrForbidden, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{store.ErrNotFound, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},
 	{session.ErrDeleted, wire.Fault{Name: "not_found", Status: 404, Close: 4403, Message: noBridge}},

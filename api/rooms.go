@@ -69,10 +69,12 @@ func (s *Server) newRoom(w http.ResponseWriter, r *http.Request) {
 // roomHealth answers GET /health.
 func (s *Server) roomHealth(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
 	cors(w, r)
-	if _, err := s.auth.bridge(r, id, store.ClientToken, store.ProviderToken); err != nil {
+	g, err := s.auth.bridge(r, id, store.ClientToken, store.ProviderToken)
+	if err != nil {
 		s.refuse(w, err)
 		return
 	}
+	defer g.done()
 	st, err := s.status(r, id)
 	if err != nil {
 		s.refuse(w, err)

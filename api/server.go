@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,7 +61,9 @@ type Server struct {
 	router    chi.Router
 	draining  atomic.Bool
 	requests  atomic.Uint64
-	process   string // begins every request's ID
+	keeping   sync.WaitGroup
+	stop      context.CancelFunc // ends keep
+	process   string             // begins every request's ID
 }
 
 // handleKey names the store's secret that seals session IDs and resume tokens.
@@ -87,7 +91,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	peers := newPeers(cfg.Limits, cfg.TrustedProxies, local)
 	s := &Server{
 		cfg:     cfg,
-		auth:    &auth{store: cfg.Store, open: cfg.Open, peers: peers},
+		auth:    &auth{store: cfg.Store, open: cfg.Open, peers: peers, log: cfg.Log},
 		peers:   peers,
 		guard:   &guard{public: public, allowed: cfg.AllowOrigins, loopback: cfg.Loopback},
 		process: rand.Text()[:8] + "-",
@@ -96,10 +100,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Version: cfg.Version, Log: cfg.Log,
 	})
 	s.mcp = mcp.New(mcp.Config{
-		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault, Stream: peers.stream,
+		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault, Stream: peers.stream, Revoked: s.auth.revoked,
 		BasePath: strings.TrimRight(public.Path, "/"), Version: cfg.Version, Log: cfg.Log,
 	})
 	s.router = s.routes()
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.keeping.Go(func() { s.keep(keeping) })
 	return s, nil
 }
 
@@ -119,7 +126,8 @@ func (s *Server) routes() chi.Router {
 
 	r.Handle("/api/v1/*", rest.New(rest.Config{
 		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
-		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Session: s.cfg.Directory.With, Live: s.live, Authorize: s.auth.admin, Fault: Fault, Log: s.cfg.Log,
+		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Session: s.cfg.Directory.With, Live: s.live, Authorize: s.auth.actor,
+		Revoked: s.revoke, Expires: s.auth.expire, Fault: Fault, Log: s.cfg.Log,
 	}))
 
 	r.Get("/healthz", s.healthz)
@@ -192,16 +200,18 @@ func (s *Server) onBridge(next func(http.ResponseWriter, *http.Request, session.
 }
 
 // allow tells whether a request may use a bridge, having answered it if not.
-func (s *Server) allow(w http.ResponseWriter, r *http.Request, id session.BridgeID, kinds ...store.TokenKind) (principal string, ok bool) {
-	principal, err := s.auth.bridge(r, id, kinds...)
+// The caller is done of the grant at the request's end.
+func (s *Server) allow(w http.ResponseWriter, r *http.Request, id session.BridgeID, kinds ...store.TokenKind) (g *grant, ok bool) {
+	g, err := s.auth.bridge(r, id, kinds...)
 	if err == nil && !id.Valid() {
+		g.done()
 		err = ErrForbidden
 	}
 	if err != nil {
 		s.refuse(w, err)
-		return "", false
+		return nil, false
 	}
-	return principal, true
+	return g, true
 }
 
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
@@ -224,10 +234,12 @@ func (s *Server) serveClient(
 	if cors(w, r) {
 		return
 	}
-	principal, ok := s.allow(w, r, id, store.ClientToken)
+	g, ok := s.allow(w, r, id, store.ClientToken)
 	if !ok {
 		return
 	}
+	defer g.done()
+	principal := g.token.ID
 	if s.draining.Load() {
 		s.refuse(w, session.ErrShutdown)
 		return
@@ -248,16 +260,19 @@ func (s *Server) serveSeedProvider(w http.ResponseWriter, r *http.Request, id se
 }
 
 func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.BridgeID, seed bool) {
-	principal, err := s.auth.bridge(r, id, store.ProviderToken)
-	if err == nil && !id.Valid() {
-		err = ErrForbidden
+	g, err := s.auth.bridge(r, id, store.ProviderToken)
+	if err == nil {
+		defer g.done()
+		if !id.Valid() {
+			err = ErrForbidden
+		}
 	}
 	if err == nil && s.draining.Load() {
 		err = session.ErrShutdown
 	}
 	var done func(flooded bool)
 	if err == nil {
-		done, err = s.peers.provider(r, principal)
+		done, err = s.peers.provider(r, g.token.ID)
 	}
 	if err == nil {
 		if _, err = s.cfg.Directory.Session(r.Context(), id); err != nil {
@@ -272,12 +287,20 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.Bridg
 		s.providers.Refuse(w, r, err)
 		return
 	}
-	s.providers.Accept(w, r, id, seed, done) //nolint:contextcheck // the connection outlives the request
+	g.hold()                                                            // by the connection; it succeeds, for the request holds it too
+	s.providers.Accept(w, r, id, seed, g.token.ID, func(flooded bool) { //nolint:contextcheck // the connection outlives the request
+		g.done()
+		done(flooded)
+	})
+	if g != openGrant && g.ended() { // before the connection was there to be closed
+		s.providers.Revoke(g.token.ID, mcp.ErrRevoked)
+	}
 }
 
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request, id session.BridgeID) {
 	cors(w, r)
-	if _, ok := s.allow(w, r, id, store.ClientToken, store.ProviderToken); ok {
+	if g, ok := s.allow(w, r, id, store.ClientToken, store.ProviderToken); ok {
+		defer g.done()
 		s.bridgeHealth(w, r, id)
 	}
 }
@@ -299,8 +322,44 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 
 // deleted ends what is live of a bridge that the store does not have any more.
 func (s *Server) deleted(id session.BridgeID) {
-	s.auth.forget()
-	s.cfg.Directory.Drop(id)
+	s.auth.revoke(func(t store.Token) bool { return t.Bridge == id }, false)
+	s.cfg.Directory.Drop(id) // which closes its providers
+}
+
+// revoke ends what is live under tokens that the store does not have any more, or that
+// have expired.
+func (s *Server) revoke(match func(store.Token) bool) {
+	for _, id := range s.auth.revoke(match, true) {
+		s.cfg.Log.Info("a token was revoked", "token", id)
+		s.providers.Revoke(id, mcp.ErrRevoked)
+	}
+}
+
+// How often the server writes when tokens were used, and ends what is live under those
+// that have expired.
+const (
+	flushEvery = 15 * time.Second
+	checkEvery = 4 // flushes
+)
+
+// keep looks after the tokens in use until ctx ends.
+func (s *Server) keep(ctx context.Context) {
+	t := time.NewTicker(flushEvery)
+	defer t.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			s.auth.flush(context.WithoutCancel(ctx))
+			return
+		case now := <-t.C:
+			s.auth.flush(ctx)
+			if n%checkEvery == 0 {
+				if over := s.auth.check(ctx, now); len(over) > 0 {
+					s.revoke(func(t store.Token) bool { return slices.Contains(over, t.ID) })
+				}
+			}
+		}
+	}
 }
 
 // live is what the API shows of a bridge that is in use.
@@ -325,4 +384,6 @@ func (s *Server) Drain() {
 func (s *Server) Close(ctx context.Context) {
 	s.Drain()
 	s.providers.Close(ctx)
+	s.stop()
+	s.keeping.Wait()
 }

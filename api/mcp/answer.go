@@ -215,6 +215,9 @@ func (x *exchange) failed(err error) {
 		if f.Status == http.StatusNotFound && f.Code == 0 { // there is no such bridge
 			status = http.StatusNotFound
 		}
+		if f.Status == http.StatusUnauthorized {
+			status = f.Status
+		}
 		code := f.Code
 		if code == 0 {
 			code = codeInternal

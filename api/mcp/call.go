@@ -296,7 +296,7 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 	}
 	timer := time.NewTimer(p.next(time.Now()))
 	defer timer.Stop()
-	quit := x.e.quit
+	quit, revoked := x.e.quit, x.e.revoked(x.principal)
 	var keep <-chan time.Time
 	if x.to.keepAfter > 0 {
 		t := time.NewTimer(x.to.keepAfter)
@@ -330,6 +330,9 @@ func (x *exchange) await(s *session.Session, c *session.Call, p *pulse) session.
 				p.relay()
 				return o
 			}
+		case <-revoked:
+			s.Abandon(c, session.ErrCancelled).Result.Release()
+			return session.Outcome{Err: ErrRevoked}
 		case <-gone:
 			return s.Abandon(c, session.ErrCancelled)
 		case <-x.cancelled:

@@ -25,6 +25,9 @@ type Config struct {
 	Fault     wire.FaultFunc
 	// Stream counts a stream to where the request came from; done is called at its end.
 	Stream func(*http.Request) (done func(), err error)
+	// Revoked is closed when a principal may do nothing any more; nil for one that
+	// always may. Nil is one that says so of all.
+	Revoked func(principal string) <-chan struct{}
 	// BasePath is what the world's paths begin with, before /b/, such as /bridges;
 	// mostly empty.
 	BasePath string
@@ -45,6 +48,16 @@ type Endpoint struct {
 	wg       sync.WaitGroup
 	quit     chan struct{} // closed to end every stream
 	once     sync.Once
+}
+
+// ErrRevoked ends what is live under a principal that may do nothing any more.
+var ErrRevoked = errors.New("the bearer token was revoked, or has expired")
+
+func (e *Endpoint) revoked(principal string) <-chan struct{} {
+	if e.cfg.Revoked == nil {
+		return nil
+	}
+	return e.cfg.Revoked(principal)
 }
 
 // New makes an Endpoint and starts its janitor.

@@ -324,6 +324,7 @@ func (x *exchange) question(q inputRequest, p *pulse) (result json.RawMessage, o
 	defer alive.Stop()
 	deadline := time.NewTimer(answerLimit)
 	defer deadline.Stop()
+	revoked := x.e.revoked(x.principal)
 	for {
 		select {
 		case r := <-answered:
@@ -342,6 +343,9 @@ func (x *exchange) question(q inputRequest, p *pulse) (result json.RawMessage, o
 			x.sink.alive()
 		case <-x.e.quit:
 			x.failed(session.ErrShutdown)
+			return nil, false
+		case <-revoked:
+			x.failed(ErrRevoked)
 			return nil, false
 		case <-x.r.Context().Done():
 			return nil, false

@@ -89,7 +89,7 @@ func (e *Endpoint) openPair(w http.ResponseWriter, r *http.Request, bridge sessi
 	out := open(w, e.limits.WriteTimeout)
 	out.write([]byte("event: endpoint\ndata: " + to + "\n\n"))
 	p.out <- out
-	e.follow(r.WithContext(p.ctx), p, watch, nil, interest{kinds: everyKind, uri: func(uri string) bool { return p.mcp.Load().subscribed(uri) }}) //nolint:contextcheck // made of r's own
+	e.follow(r.WithContext(p.ctx), p, watch, nil, interest{revoked: e.revoked(principal), kinds: everyKind, uri: func(uri string) bool { return p.mcp.Load().subscribed(uri) }}) //nolint:contextcheck // made of r's own
 	if e.draining() && !p.broken() {
 		p.wait() // running calls go on while the process may
 	}

@@ -359,12 +359,15 @@ func (e *Endpoint) replay(w http.ResponseWriter, r *http.Request, s *mcpSession,
 	c.alive()
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
+	revoked := e.revoked(s.Principal)
 	for !c.catchUp() && !c.broken() {
 		select {
 		case <-c.grown:
 		case <-alive.C:
 			c.alive()
 		case <-c.replaced:
+		case <-revoked:
+			return
 		case <-r.Context().Done():
 			return
 		}

@@ -50,7 +50,7 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, bridge session.Br
 	}
 	defer s.leaveStream(mine, watch)
 	t, after := e.resumeGet(s, last)
-	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told}
+	in := interest{kinds: everyKind, uri: s.subscribed, told: &s.told, revoked: e.revoked(principal)}
 	if before != nil {
 		in.handed, in.untold = before.left, s.missed
 	}
@@ -84,6 +84,7 @@ type interest struct {
 	handed  <-chan struct{}           // closed when an earlier stream has left what it did not tell; or nil
 	untold  func() (session.Kinds, []string)
 	task    func(session.TaskID) []byte // the message for a task that has changed, or nil; nil without tasks
+	revoked <-chan struct{}             // closed when the client may not hear any more
 	told    *atomic.Uint64              // the revision that the client knows of, kept between its streams; or nil
 }
 
@@ -168,6 +169,8 @@ func (e *Endpoint) follow(r *http.Request, s sink, watch *session.Watch, replace
 			s.alive()
 		case <-replaced:
 			return
+		case <-in.revoked:
+			return
 		case <-watch.Done():
 			return
 		case <-e.quit:
@@ -226,7 +229,7 @@ func (x *exchange) listen() {
 		want.ResourceSubscriptions = want.ResourceSubscriptions[:maxSubscriptions] // the acknowledgement says which
 	}
 	honoured, _ := json.Marshal(want) // booleans and strings always encode
-	in := interest{task: func(id session.TaskID) []byte { return x.taskMessage(watch.Session(), id, mark) }, mark: mark, uri: func(uri string) bool { return slices.Contains(want.ResourceSubscriptions, uri) }}
+	in := interest{revoked: x.e.revoked(x.principal), task: func(id session.TaskID) []byte { return x.taskMessage(watch.Session(), id, mark) }, mark: mark, uri: func(uri string) bool { return slices.Contains(want.ResourceSubscriptions, uri) }}
 	for kind, wanted := range map[session.Kind]bool{
 		session.KindTool: want.ToolsListChanged, session.KindPrompt: want.PromptsListChanged,
 		session.KindResource: want.ResourcesListChanged, session.KindTemplate: want.ResourcesListChanged,

@@ -23,9 +23,11 @@ type conn struct {
 	ws     *websocket.Conn
 	raw    *line // below ws
 	bridge session.BridgeID
-	done   func(flooded bool) // called at the end
-	born   int64              // the keeper's beat when it came; pings are due at whole intervals after it
-	out    outbox
+	// principal is whose connection it is.
+	principal string
+	done      func(flooded bool) // called at the end
+	born      int64              // the keeper's beat when it came; pings are due at whole intervals after it
+	out       outbox
 
 	d dialect
 

@@ -80,10 +80,10 @@ func New(cfg Config) *Endpoint {
 
 // Accept upgrades a request to a provider's connection on a bridge. The caller has
 // checked that it may, and its Origin. It returns once the connection is up; the
-// connection lives on. seed tells that the peer is one of the seed's providers,
+// connection lives on, as the principal's, an opaque name. seed tells that the peer is one of the seed's providers,
 // which never say hello, so that it need not be waited for. done is called when the
 // connection has ended, or was none, and is told whether it was closed for saying too much.
-func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool, done func(flooded bool)) {
+func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session.BridgeID, seed bool, principal string, done func(flooded bool)) {
 	lives := false
 	defer func() {
 		if !lives {
@@ -98,7 +98,7 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 		}
 	}
 	w.Header().Set(headerMaxFrame, strconv.Itoa(e.limits.FrameBytes))
-	c := &conn{e: e, bridge: bridge, named: named, done: done}
+	c := &conn{e: e, bridge: bridge, principal: principal, named: named, done: done}
 	c.meter.start(e.limits.Messages)
 	c.out.c = c
 	ws, raw, err := upgrade(w, r, c.pinged)
@@ -125,6 +125,21 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 	}
 	lives = true
 	e.wg.Go(c.read)
+}
+
+// revokePatience is how long a provider that may not stay may take to hear why.
+const revokePatience = 500 * time.Millisecond
+
+// Revoke closes the connections of a principal that may do nothing any more.
+func (e *Endpoint) Revoke(principal string, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.conns {
+		if c.principal == principal {
+			c.out.Close(cause)
+			time.AfterFunc(revokePatience, func() { _ = c.raw.Close() })
+		}
+	}
 }
 
 // Refuse upgrades a request only to tell the peer why it may not stay: a browser

@@ -61,6 +61,7 @@ type bridge struct {
 	ID      session.BridgeID `json:"id" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Names the bridge in its URLs." example:"k3v6xq2m7d4bnw5tzr2cyfhp4e"`
 	Name    string           `json:"name,omitempty" doc:"For people."`
 	Owner   string           `json:"owner,omitempty" doc:"For people."`
+	Tenant  string           `json:"tenant" doc:"Whose keys may manage it." example:"default"`
 	Policy  *policy          `json:"policy,omitempty"`
 	Created time.Time        `json:"created"`
 	Updated time.Time        `json:"updated"`
@@ -88,6 +89,7 @@ type (
 	createBody struct {
 		Name   string  `json:"name,omitempty" maxLength:"200" pattern:"^[^\\x00-\\x1f\\x7f]*$" doc:"For people." example:"Ada's browser"`
 		Owner  string  `json:"owner,omitempty" maxLength:"200" pattern:"^[^\\x00-\\x1f\\x7f]*$" doc:"For people." example:"ada@example.com"`
+		Tenant string  `json:"tenant,omitempty" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Whose it is, for good: by default the asking key's own, or default."`
 		Policy *policy `json:"policy,omitempty"`
 	}
 	createOutput struct {
@@ -99,6 +101,7 @@ type (
 	listInput struct {
 		Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Bridges of one page."`
 		Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the page before; none gives the first page."`
+		Tenant string `query:"tenant" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Only those of this tenant. A key sees those of its own alone."`
 	}
 	listOutput struct {
 		Body page
@@ -126,7 +129,12 @@ type (
 // itself can give; huma adds 422 and 500.
 func (s *server) register() {
 	operation := func(id, method, path, summary string, status int, errs ...int) huma.Operation {
+		scope := ScopeWrite
+		if method == http.MethodGet {
+			scope = ScopeRead
+		}
 		return huma.Operation{
+			Metadata:      map[string]any{scopeKey: scope},
 			OperationID:   id,
 			Method:        method,
 			Path:          path,
@@ -134,8 +142,8 @@ func (s *server) register() {
 			Tags:          []string{"bridges"},
 			DefaultStatus: status,
 			MaxBodyBytes:  MaxBody,
-			Errors:        append(errs, http.StatusUnauthorized, http.StatusServiceUnavailable),
-			Security:      []map[string][]string{{"admin": {}}},
+			Errors:        append(errs, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable),
+			Security:      []map[string][]string{{"admin": {}}, {"key": {}}},
 			Middlewares:   huma.Middlewares{s.authorize},
 		}
 	}
@@ -155,6 +163,9 @@ func (s *server) register() {
 	remove.Description = "Removes the bridge, its tokens and its tools, and disconnects its providers and clients."
 	huma.Register(s.api, remove, s.delete)
 	s.registerTools(operation)
+	s.registerTokens(operation)
+	s.registerKeys(operation)
+	s.registerTenants(operation)
 }
 
 func (s *server) create(ctx context.Context, in *createInput) (*createOutput, error) {
@@ -170,7 +181,8 @@ func (s *server) create(ctx context.Context, in *createInput) (*createOutput, er
 	if in.Key == "" {
 		return s.mint(ctx, body)
 	}
-	out, err := s.replays.do(ctx, in.Key, fingerprint(body), s.Now(), func() (*createOutput, error) { return s.mint(ctx, body) })
+	// Everybody's keys are their own.
+	out, err := s.replays.do(ctx, actor(ctx).Token+" "+in.Key, fingerprint(body), s.Now(), func() (*createOutput, error) { return s.mint(ctx, body) })
 	switch _, told := errors.AsType[huma.StatusError](err); {
 	case err == nil || told:
 		return out, err
@@ -183,8 +195,13 @@ func (s *server) create(ctx context.Context, in *createInput) (*createOutput, er
 
 // mint makes the bridge and its tokens, and shows the tokens.
 func (s *server) mint(ctx context.Context, body *createBody) (*createOutput, error) {
+	tenant, err := s.tenantFor(ctx, body.Tenant)
+	if err != nil {
+		return nil, err
+	}
 	now := s.Now().UTC()
 	b := store.Bridge{
+		Tenant:  tenant,
 		ID:      session.NewBridgeID(),
 		Name:    body.Name,
 		Owner:   body.Owner,
@@ -220,7 +237,20 @@ func (s *server) list(ctx context.Context, in *listInput) (*listOutput, error) {
 		return nil, invalid("query.cursor", in.Cursor, "not a cursor of this API; use nextCursor as it came")
 	}
 	// One more than asked for tells whether there is another page.
-	bridges, err := s.Store.Bridges(ctx, after, in.Limit+1)
+	read := s.Store.Bridges
+	if who := actor(ctx); !who.Admin || in.Tenant != "" {
+		tenant := readTenant(in.Tenant)
+		if in.Tenant == "" {
+			tenant = who.Tenant
+		}
+		read = func(ctx context.Context, after session.BridgeID, limit int) ([]store.Bridge, error) {
+			if !who.sees(tenant) {
+				return nil, nil
+			}
+			return s.Store.BridgesOf(ctx, tenant, after, limit)
+		}
+	}
+	bridges, err := read(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, s.problem(ctx, fmt.Errorf("rest: list bridges: %w", err), "", "")
 	}
@@ -254,8 +284,8 @@ func (s *server) get(ctx context.Context, in *getInput) (*getOutput, error) {
 }
 
 func (s *server) delete(ctx context.Context, in *deleteInput) (*struct{}, error) {
-	err := store.ErrNotFound
-	if in.Bridge.Valid() {
+	_, err := s.find(ctx, in.Bridge)
+	if err == nil {
 		err = s.Store.DeleteBridge(ctx, s.epoch(in.Bridge), in.Bridge)
 	}
 	if err != nil {
@@ -269,12 +299,17 @@ func (s *server) delete(ctx context.Context, in *deleteInput) (*struct{}, error)
 	return nil, nil
 }
 
-// find reads a bridge; an ID that no bridge can have is one that is not there.
+// find reads a bridge. An ID that no bridge can have is one that is not there, and so is
+// that of another tenant's bridge.
 func (s *server) find(ctx context.Context, id session.BridgeID) (store.Bridge, error) {
 	if !id.Valid() {
 		return store.Bridge{}, store.ErrNotFound
 	}
-	return s.Store.Bridge(ctx, id)
+	b, err := s.Store.Bridge(ctx, id)
+	if err == nil && !actor(ctx).sees(b.Tenant) {
+		return store.Bridge{}, fmt.Errorf("bridge %s: %w", id, store.ErrNotFound)
+	}
+	return b, err
 }
 
 func (s *server) epoch(id session.BridgeID) store.Epoch {
@@ -288,6 +323,7 @@ func (s *server) show(b store.Bridge) bridge {
 		ID:          b.ID,
 		Name:        b.Name,
 		Owner:       b.Owner,
+		Tenant:      showTenant(b.Tenant),
 		Created:     b.Created.UTC(),
 		Updated:     b.Updated.UTC(),
 		MCPURL:      base + "/mcp",

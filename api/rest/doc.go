@@ -1,5 +1,7 @@
-// Package rest is the provisioning API: bridges are created, listed, read and
-// deleted under /api/v1, by whoever holds an admin token.
+// Package rest is the provisioning API under /api/v1: bridges, their tokens and their
+// tools, by whoever holds an admin token, or a REST key of their tenant with the scope
+// for it; tenants, by administrators. What belongs to another tenant is answered as
+// what does not exist.
 //
 // Bodies are JSON, errors are RFC 9457 problems (application/problem+json), and
 // GET /api/v1/openapi.json describes it all as OpenAPI 3.1; that document is

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -42,8 +42,13 @@ type Config struct {
 	// Live describes a bridge's live session in JSON, for the "live" member; nil
 	// leaves the member out, as does a nil answer.
 	Live func(session.BridgeID) any
-	// Authorize refuses a request that no administrator makes.
-	Authorize func(*http.Request) error
+	// Authorize tells who makes a request, or refuses it.
+	Authorize func(*http.Request) (Actor, error)
+	// Revoked is told of tokens that are no longer in the store, so that what is live
+	// under them ends: those of which match says so.
+	Revoked func(match func(store.Token) bool)
+	// Expires is told of a token that has another time to expire in the store.
+	Expires func(id string, at time.Time)
 	// Fault is the error table.
 	Fault wire.FaultFunc
 	// Now is the clock; nil is time.Now.
@@ -55,6 +60,7 @@ type server struct {
 	Config
 	api     huma.API
 	replays *replays
+	minting sync.Mutex // held from the look whether a token may be added until it is
 }
 
 // New serves every path under /api/v1. It may be mounted there or called with
@@ -68,6 +74,12 @@ func New(cfg Config) http.Handler {
 	}
 	if cfg.Updated == nil {
 		cfg.Updated = func(context.Context, session.BridgeID) error { return nil }
+	}
+	if cfg.Revoked == nil {
+		cfg.Revoked = func(func(store.Token) bool) {}
+	}
+	if cfg.Expires == nil {
+		cfg.Expires = func(string, time.Time) {}
 	}
 	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
 	s := &server{Config: cfg, replays: newReplays()}
@@ -92,15 +104,21 @@ func New(cfg Config) http.Handler {
 			Info: &huma.Info{
 				Title:       "mcpbridge provisioning API",
 				Version:     "1",
-				Description: "Creates, lists, reads, changes and deletes bridges; shows their tools, and approves changed definitions. Errors are RFC 9457 problems.",
+				Description: "Creates, lists, reads, changes and deletes bridges; shows their tools, and approves changed definitions; creates, rotates and revokes tokens; keeps tenants apart. What belongs to another tenant is answered as what does not exist. Errors are RFC 9457 problems.",
 				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
 			Servers: []*huma.Server{{URL: cfg.PublicURL}},
-			Tags:    []*huma.Tag{{Name: "bridges", Description: "A bridge is one URL at which MCP clients find the tools of its providers."}},
+			Tags: []*huma.Tag{
+				{Name: "bridges", Description: "A bridge is one URL at which MCP clients find the tools of its providers."},
+				{Name: "tokens", Description: "A bridge's tokens open its own URLs, and nothing else."},
+				{Name: "keys", Description: "A REST key opens this API, within one tenant and for what its scopes say."},
+				{Name: "tenants", Description: "A tenant is a group of bridges, and the keys that may manage them."},
+			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"admin": {Type: "http", Scheme: "bearer", Description: "An admin token. Without one where the server runs in open mode."},
+					"key":   {Type: "http", Scheme: "bearer", Description: "A REST key with the scope of the operation: bridges:read to read, bridges:write to change bridges, tokens:write to create, rotate and revoke tokens and keys."},
 				},
 			},
 		},
@@ -141,30 +159,4 @@ func guard(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// authorize is the middleware of every operation.
-func (s *server) authorize(ctx huma.Context, next func(huma.Context)) {
-	r, w := humachi.Unwrap(ctx)
-	err := s.Authorize(r)
-	if err == nil {
-		next(ctx)
-		return
-	}
-	fault := s.Fault(err)
-	switch {
-	case fault.Status == http.StatusTooManyRequests, fault.Status >= http.StatusInternalServerError:
-		s.log(ctx.Context(), err, fault)
-		if fault.RetryAfter > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(seconds(fault.RetryAfter)))
-		}
-		writeProblem(w, fault.Status, fault.Message)
-	default:
-		challenge := `Bearer realm="mcpbridge"`
-		if r.Header.Get("Authorization") != "" {
-			challenge += `, error="invalid_token"`
-		}
-		w.Header().Set("WWW-Authenticate", challenge)
-		writeProblem(w, http.StatusUnauthorized, "an admin token is needed: Authorization: Bearer …")
-	}
 }

@@ -39,6 +39,9 @@ type edge struct {
 	store   store.Store
 	updated []session.BridgeID
 	deleted []session.BridgeID
+	actors  map[string]rest.Actor // by the text of their token
+	revoked []func(store.Token) bool
+	expired []string
 	now     time.Time
 	log     bytes.Buffer
 	broken  error // what the store answers instead of working
@@ -68,7 +71,7 @@ var errDown = errors.New("disk on fire at /secret/path")
 
 func newEdge(t *testing.T) *edge {
 	t.Helper()
-	e := &edge{t: t, store: store.NewMemory(8), now: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	e := &edge{t: t, actors: map[string]rest.Actor{}, store: store.NewMemory(8), now: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
 	for shard := range e.store.Shards() {
 		if _, err := e.store.Acquire(t.Context(), store.Shard(shard), "test"); err != nil {
 			t.Fatal(err)
@@ -94,22 +97,29 @@ func newEdge(t *testing.T) *edge {
 			}
 			return nil
 		},
-		Authorize: func(r *http.Request) error {
+		Authorize: func(r *http.Request) (rest.Actor, error) {
 			text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			switch {
 			case ok && text == "down":
-				return errDown
+				return rest.Actor{}, errDown
 			case ok && credential.Verify(token, text):
-				return nil
+				return rest.Actor{Token: token.ID, Admin: true}, nil
 			}
-			return errDenied
+			if a, known := e.actors[text]; ok && known {
+				return a, nil
+			}
+			return rest.Actor{}, errDenied
 		},
+		Revoked: func(match func(store.Token) bool) { e.revoked = append(e.revoked, match) },
+		Expires: func(id string, _ time.Time) { e.expired = append(e.expired, id) },
 		Fault: func(err error) wire.Fault {
 			switch {
 			case errors.Is(err, store.ErrNotFound):
 				return wire.Fault{Name: "not_found", Status: http.StatusNotFound, Message: "no such bridge"}
 			case errors.Is(err, store.ErrConflict):
 				return wire.Fault{Name: "conflict", Status: http.StatusPreconditionFailed, Message: "changed meanwhile"}
+			case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrInUse):
+				return wire.Fault{Name: "exists", Status: http.StatusConflict, Message: "it exists"}
 			case errors.Is(err, store.ErrFenced):
 				return wire.Fault{Name: "moved", Status: http.StatusServiceUnavailable, RetryAfter: 1500 * time.Millisecond, Message: "try again"}
 			case errors.Is(err, errDenied):
@@ -573,7 +583,7 @@ func TestOurOwnFailureIsToldWithoutItsText(t *testing.T) {
 
 func TestEveryOtherPathAndMethodIsAProblem(t *testing.T) {
 	e := newEdge(t)
-	answer, body := e.do(http.MethodGet, "/api/v1/tenants", "")
+	answer, body := e.do(http.MethodGet, "/api/v1/nothing", "")
 	e.problem(http.StatusNotFound, answer, body)
 	answer, body = e.do(http.MethodPut, bridges, "{}")
 	e.problem(http.StatusMethodNotAllowed, answer, body)
@@ -642,6 +652,21 @@ func TestAPIDescribesItself(t *testing.T) {
 		"get /api/v1/bridges/{bridge}/tools":                 "200",
 		"post /api/v1/bridges/{bridge}/tools/{name}/approve": "204",
 		"post /api/v1/bridges/{bridge}/tools/{name}/reject":  "204",
+
+		"get /api/v1/bridges/{bridge}/tokens":                 "200",
+		"post /api/v1/bridges/{bridge}/tokens":                "201",
+		"post /api/v1/bridges/{bridge}/tokens/{token}/rotate": "201",
+		"delete /api/v1/bridges/{bridge}/tokens/{token}":      "204",
+
+		"get /api/v1/keys":                 "200",
+		"post /api/v1/keys":                "201",
+		"post /api/v1/keys/{token}/rotate": "201",
+		"delete /api/v1/keys/{token}":      "204",
+
+		"get /api/v1/tenants":             "200",
+		"post /api/v1/tenants":            "201",
+		"get /api/v1/tenants/{tenant}":    "200",
+		"delete /api/v1/tenants/{tenant}": "204",
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
@@ -650,7 +675,11 @@ func TestAPIDescribesItself(t *testing.T) {
 				t.Errorf("undeclared operation %s %s", method, path)
 			}
 			delete(want, method+" "+path)
-			if op.OperationID == "" || len(op.Security) != 1 {
+			ways := 2 // an admin token, or a key
+			if strings.HasPrefix(path, "/api/v1/tenants") {
+				ways = 1
+			}
+			if op.OperationID == "" || len(op.Security) != ways {
 				t.Errorf("%s %s: %+v", method, path, op)
 			}
 			if _, ok := op.Responses[success]; !ok {
@@ -664,7 +693,7 @@ func TestAPIDescribesItself(t *testing.T) {
 					t.Errorf("%s %s: %s has no description", method, path, status)
 				}
 			}
-			for _, status := range []string{"401", "422", "500", "503"} {
+			for _, status := range []string{"401", "403", "422", "429", "500", "503"} {
 				if _, ok := op.Responses[status]; !ok {
 					t.Errorf("%s %s does not tell of %s", method, path, status)
 				}

@@ -28,11 +28,11 @@ func provisioning(t *testing.T) *httptest.Server {
 		Store:     st,
 		Epoch:     func(store.Shard) store.Epoch { return 1 },
 		PublicURL: "https://bridge.example",
-		Authorize: func(r *http.Request) error {
+		Authorize: func(r *http.Request) (rest.Actor, error) {
 			if r.Header.Get("Authorization") != "Bearer "+adminToken {
-				return errDenied
+				return rest.Actor{}, errDenied
 			}
-			return nil
+			return rest.Actor{Admin: true}, nil
 		},
 		Fault: func(err error) wire.Fault {
 			switch {
