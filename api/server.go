@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -31,6 +32,8 @@ import (
 type Config struct {
 	Store     store.Store
 	Directory *shard.Directory
+	// Backup copies the store, as rest.Config has it; nil for one that has no such copy.
+	Backup func(context.Context) (io.ReadCloser, int64, error)
 	// PublicURL is how the world reaches the server, such as
 	// https://bridge.example.com. Every URL handed out begins with it.
 	PublicURL string
@@ -127,7 +130,7 @@ func (s *Server) routes() chi.Router {
 	r.Handle("/api/v1/*", rest.New(rest.Config{
 		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
 		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Session: s.cfg.Directory.With, Live: s.live, Authorize: s.auth.actor,
-		Revoked: s.revoke, Expires: s.auth.expire, Fault: Fault, Log: s.cfg.Log,
+		Revoked: s.revoke, Expires: s.auth.expire, Backup: s.cfg.Backup, Fault: Fault, Log: s.cfg.Log,
 	}))
 
 	r.Get("/healthz", s.healthz)

@@ -361,7 +361,7 @@ func TestABackupIsWholeOrNotThere(t *testing.T) {
 		there   bool
 		want    string
 	}{
-		"cut short":  {whole[:len(whole)-1], int64(len(whole)), false, "bytes came of"},
+		"cut short":  {whole[:len(whole)-1], int64(len(whole)), false, "it was cut off after"},
 		"damaged":    {bytes.Repeat([]byte{7}, len(whole)), int64(len(whole)), false, "neither of its two meta pages is valid"},
 		"empty":      {nil, 0, false, "it is empty"},
 		"in the way": {whole, int64(len(whole)), true, "PATH exists: choose another name, or move it away"},

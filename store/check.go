@@ -40,13 +40,16 @@ type BucketCount struct {
 	Unknown bool   `json:"unknown,omitempty"` // a newer program's; its records are not read
 }
 
-// Err is nil for a sound file, and else one sentence that counts the faults.
+// Err is nil for a sound file, and else one sentence with the first fault.
 func (r *Report) Err() error {
-	n := len(r.Faults) + r.More
-	if n == 0 {
+	switch n := len(r.Faults) + r.More; n {
+	case 0:
 		return nil
+	case 1:
+		return fmt.Errorf("the file %s is damaged: %s", r.File, r.Faults[0])
+	default:
+		return fmt.Errorf("the file %s is damaged: %s, and %d more faults", r.File, r.Faults[0], n-1)
 	}
-	return fmt.Errorf("the file %s is damaged: %d faults, the first: %s", r.File, n, r.Faults[0])
 }
 
 func (r *Report) fault(format string, args ...any) {

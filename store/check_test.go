@@ -151,7 +151,8 @@ func TestManyFaultsAreCounted(t *testing.T) {
 	check(t, db.Close())
 	report, err := store.CheckFile(t.Context(), path)
 	check(t, err)
-	if len(report.Faults) != 20 || report.More != 180 || !strings.Contains(report.Err().Error(), "200 faults, the first: bucket tokens") {
+	if len(report.Faults) != 20 || report.More != 180 || !strings.Contains(report.Err().Error(), "is damaged: bucket tokens") ||
+		!strings.HasSuffix(report.Err().Error(), ", and 199 more faults") {
 		t.Errorf("%d faults and %d more: %v", len(report.Faults), report.More, report.Err())
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 // 0600. The file is there whole, checked and durable, or not at all. One that is there
 // already is an error, fs.ErrExist, or with replace gives way.
 func WriteBackup(ctx context.Context, path string, r io.Reader, size int64, replace bool) (Report, error) {
-	if err := free(path, replace); err != nil {
+	if err := Vacant(path, replace); err != nil {
 		return Report{}, err
 	}
 	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part-*")
@@ -30,8 +31,9 @@ func WriteBackup(ctx context.Context, path string, r io.Reader, size int64, repl
 	})
 }
 
-// free refuses a path at which there is something.
-func free(path string, replace bool) error {
+// Vacant refuses a path at which there is something, fs.ErrExist, or with replace what
+// is no regular file.
+func Vacant(path string, replace bool) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -64,8 +66,8 @@ func install(ctx context.Context, part, path string, r io.Reader, size int64, pl
 	}
 	name := f.Name()
 	defer func() { _ = os.Remove(name) }()
-	if err := errors.Join(fill(ctx, f, r, size), f.Close()); err != nil {
-		return report, explain(path, err)
+	if err := cmp.Or(fill(ctx, f, r, size), f.Close()); err != nil {
+		return report, fmt.Errorf("writing %s: %w", path, explain(path, err))
 	}
 	report, err = CheckFile(ctx, name)
 	if report.File = path; err == nil {
@@ -88,7 +90,7 @@ func settle(name, path string) error {
 	if err == nil {
 		return nil
 	}
-	if err := free(path, false); err != nil {
+	if err := Vacant(path, false); err != nil {
 		return err
 	}
 	return os.Rename(name, path)
@@ -96,9 +98,15 @@ func settle(name, path string) error {
 
 // fill writes size bytes of r to f, durably.
 func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
-	n, err := io.Copy(&stoppable{ctx: ctx, w: f}, r)
-	if err == nil && n != size {
-		err = fmt.Errorf("%d bytes came of %d: %w", n, size, io.ErrUnexpectedEOF)
+	w := &stoppable{ctx: ctx, w: f}
+	n, err := io.Copy(w, r)
+	switch {
+	case w.err != nil:
+		err = w.err
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err != nil || n != size:
+		err = fmt.Errorf("it was cut off after %d of %d bytes: %w", n, size, cmp.Or(err, io.ErrUnexpectedEOF))
 	}
 	if err == nil {
 		err = f.Sync()
@@ -126,11 +134,11 @@ func Restore(ctx context.Context, from, dir string, replace bool) (report Report
 		return report, "", err
 	}
 	path := filepath.Join(dir, FileName)
-	if err := free(path, replace); err != nil {
+	if err := Vacant(path, replace); err != nil {
 		return report, "", err
 	}
 	report, err = install(ctx, filepath.Join(dir, newFile), path, f, report.Bytes, func(name string) error {
-		if !replace || free(path, false) == nil {
+		if !replace || Vacant(path, false) == nil {
 			return settle(name, path)
 		}
 		if err := unused(path); err != nil {

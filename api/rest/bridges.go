@@ -166,6 +166,7 @@ func (s *server) register() {
 	s.registerTokens(operation)
 	s.registerKeys(operation)
 	s.registerTenants(operation)
+	s.registerBackup(operation)
 }
 
 func (s *server) create(ctx context.Context, in *createInput) (*createOutput, error) {

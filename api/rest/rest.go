@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -39,6 +40,9 @@ type Config struct {
 	// Session calls f with the live session of a bridge, which it activates if need be;
 	// nil for a server that has none.
 	Session func(ctx context.Context, id session.BridgeID, f func(*session.Session) error) error
+	// Backup copies the store as it is now, and tells the copy's size in bytes; the copy
+	// is closed. nil for a store that has no such copy: then there is no such operation.
+	Backup func(context.Context) (io.ReadCloser, int64, error)
 	// Live describes a bridge's live session in JSON, for the "live" member; nil
 	// leaves the member out, as does a nil answer.
 	Live func(session.BridgeID) any

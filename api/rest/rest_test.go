@@ -36,6 +36,7 @@ const (
 type edge struct {
 	t       *testing.T
 	handler http.Handler
+	config  rest.Config
 	store   store.Store
 	updated []session.BridgeID
 	deleted []session.BridgeID
@@ -82,7 +83,7 @@ func newEdge(t *testing.T) *edge {
 		t.Fatal(err)
 	}
 	errDenied := errors.New("no credential")
-	e.handler = rest.New(rest.Config{
+	e.config = rest.Config{
 		Store:     brokenStore{e.store, e},
 		Epoch:     func(store.Shard) store.Epoch { return 1 },
 		PublicURL: publicURL + "/",
@@ -129,7 +130,8 @@ func newEdge(t *testing.T) *edge {
 		},
 		Now: func() time.Time { return e.now },
 		Log: slog.New(slog.NewTextHandler(&e.log, nil)),
-	})
+	}
+	e.handler = rest.New(e.config)
 	return e
 }
 

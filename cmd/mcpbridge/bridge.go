@@ -157,6 +157,20 @@ func (c *bridgeDeleteCmd) Run(ctx context.Context, p *Program) error {
 // do sends one request to the provisioning API and returns the answer's body.
 // body is encoded as JSON; nil sends none.
 func (c *adminFlags) do(ctx context.Context, method, path string, body any) ([]byte, error) {
+	answer, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	all, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return bytes.TrimSpace(all), nil
+}
+
+// send is do without the reading: the caller closes the answer's body.
+func (c *adminFlags) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var text []byte
 	if body != nil {
 		var err error
@@ -185,15 +199,11 @@ func (c *adminFlags) do(ctx context.Context, method, path string, body any) ([]b
 		}
 		return nil, unreachable(err)
 	}
-	defer answer.Body.Close()
 	if answer.StatusCode/100 != 2 {
+		defer answer.Body.Close()
 		return nil, refusal(answer)
 	}
-	all, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	return bytes.TrimSpace(all), nil
+	return answer, nil
 }
 
 // printOne prints one bridge: as the server answered, or a line for each thing

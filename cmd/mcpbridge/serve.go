@@ -113,7 +113,7 @@ func (c *serveCmd) policy() session.Policy {
 }
 
 // handler is every route of the server.
-func (c *serveCmd) handler(ctx context.Context, st store.Store, dir *shard.Directory, log *slog.Logger) (*api.Server, error) {
+func (c *serveCmd) handler(ctx context.Context, st *store.Bolt, dir *shard.Directory, log *slog.Logger) (*api.Server, error) {
 	proxies, err := c.proxies()
 	if err != nil {
 		return nil, err
@@ -122,6 +122,7 @@ func (c *serveCmd) handler(ctx context.Context, st store.Store, dir *shard.Direc
 	return api.New(ctx, api.Config{
 		Store:          st,
 		Directory:      dir,
+		Backup:         st.Backup,
 		PublicURL:      c.PublicURL,
 		Loopback:       isLoopback(host),
 		Open:           c.Open,
