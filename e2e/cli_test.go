@@ -142,7 +142,7 @@ func TestBridgeCommands(t *testing.T) {
 		t.Helper()
 		return run(t, append(args, "--server", s.url(""), "--token", admin)...)
 	}
-	cli("bridge", "list").want(t, 0, `ID +CREATED +OWNER +NAME\n`, ``)
+	cli("bridge", "list").want(t, 0, `ID +TENANT +CREATED +OWNER +NAME\n`, ``)
 	b := createBridge(t, s, admin)
 	o := cli("bridge", "create", "--name", "second", "--owner", "somebody")
 	o.want(t, 0, `id +\S+\n.*MCP URL +http://.*/mcp\n.*provider URL +ws://.*/provider\n.*client token +\S+\nprovider token +\S+\n`, ``)
@@ -165,7 +165,7 @@ func TestBridgeCommands(t *testing.T) {
 	cli("bridge", "show", "absent").want(t, 1, ``, `mcpbridge: 404 [^\n]*\n`)
 	cli("bridge", "delete", b.ID, second).want(t, 0, `deleted `+b.ID+`\ndeleted `+second+`\n`, ``)
 	cli("bridge", "delete", b.ID).want(t, 1, ``, `mcpbridge: `+b.ID+`: 404 [^\n]*\n`)
-	cli("bridge", "list").want(t, 0, `ID +CREATED +OWNER +NAME\n`, ``)
+	cli("bridge", "list").want(t, 0, `ID +TENANT +CREATED +OWNER +NAME\n`, ``)
 	// Its tokens went with it.
 	run(t, "tools", b.MCPURL, "--token", b.ClientToken).want(t, 1, ``, `mcpbridge: 401 [^\n]*\n`)
 	s.stop()

@@ -28,7 +28,7 @@ type bridgeCmd struct {
 // adminFlags name a server and how to get in, for the commands that provision.
 type adminFlags struct {
 	Server string `default:"http://127.0.0.1:8080" placeholder:"URL" help:"The server. Default: ${default}."`
-	Token  string `env:"MCPBRIDGE_TOKEN,MCPBRIDGE_ADMIN_TOKEN" placeholder:"TOKEN" help:"An admin token. Better given as the environment variable: others can see a command's flags."`
+	Token  string `env:"MCPBRIDGE_TOKEN,MCPBRIDGE_ADMIN_TOKEN" placeholder:"TOKEN" help:"An admin token or a REST key. Better given as the environment variable: others can see a command's flags."`
 	Output string `short:"o" enum:"table,json" default:"table" help:"table, or json: what the server answered."`
 }
 
@@ -37,6 +37,7 @@ type bridgeRecord struct {
 	ID          string          `json:"id"`
 	Name        string          `json:"name"`
 	Owner       string          `json:"owner"`
+	Tenant      string          `json:"tenant"`
 	Policy      json.RawMessage `json:"policy"`
 	Created     time.Time       `json:"created"`
 	MCPURL      string          `json:"mcpUrl"`
@@ -51,6 +52,7 @@ type bridgeRecord struct {
 type bridgeCreateCmd struct {
 	Name   string `help:"A name for people."`
 	Owner  string `help:"Whose it is, for people."`
+	Tenant string `placeholder:"ID" help:"The tenant whose it is, for good. Default: that of the asking key, or the default tenant."`
 	Policy string `placeholder:"JSON" help:"Settings of the bridge, a JSON object: instances (share, single, reject), names (suffix, reject), definitions (pin, trust)."`
 	adminFlags
 }
@@ -66,7 +68,7 @@ func (c *bridgeCreateCmd) Validate() error {
 // Run creates a bridge.
 func (c *bridgeCreateCmd) Run(ctx context.Context, p *Program) error {
 	body := map[string]any{}
-	for key, value := range map[string]string{"name": c.Name, "owner": c.Owner} {
+	for key, value := range map[string]string{"name": c.Name, "owner": c.Owner, "tenant": c.Tenant} {
 		if value != "" {
 			body[key] = value
 		}
@@ -95,13 +97,20 @@ func (c *bridgeShowCmd) Run(ctx context.Context, p *Program) error {
 	return c.printOne(p, answer)
 }
 
-type bridgeListCmd struct{ adminFlags }
+type bridgeListCmd struct {
+	Tenant string `placeholder:"ID" help:"Only those of this tenant."`
+	adminFlags
+}
 
 // Run lists every bridge, page by page.
 func (c *bridgeListCmd) Run(ctx context.Context, p *Program) error {
 	all := []json.RawMessage{}
+	tenant := ""
+	if c.Tenant != "" {
+		tenant = "&tenant=" + url.QueryEscape(c.Tenant)
+	}
 	for cursor := ""; ; {
-		answer, err := c.do(ctx, http.MethodGet, "/api/v1/bridges?limit=200&cursor="+url.QueryEscape(cursor), nil)
+		answer, err := c.do(ctx, http.MethodGet, "/api/v1/bridges?limit=200"+tenant+"&cursor="+url.QueryEscape(cursor), nil)
 		if err != nil {
 			return err
 		}
@@ -125,13 +134,13 @@ func (c *bridgeListCmd) Run(ctx context.Context, p *Program) error {
 		}
 		return err
 	}
-	rows := [][]string{{"ID", "CREATED", "OWNER", "NAME"}}
+	rows := [][]string{{"ID", "TENANT", "CREATED", "OWNER", "NAME"}}
 	for _, raw := range all {
 		var b bridgeRecord
 		if err := json.Unmarshal(raw, &b); err != nil {
 			return fmt.Errorf("the server's list of bridges: %w", err)
 		}
-		rows = append(rows, []string{oneLine(b.ID, 64), b.Created.Local().Format(time.DateTime), oneLine(b.Owner, 40), oneLine(b.Name, 60)})
+		rows = append(rows, []string{oneLine(b.ID, 64), oneLine(b.Tenant, 64), b.Created.Local().Format(time.DateTime), oneLine(b.Owner, 40), oneLine(b.Name, 60)})
 	}
 	return table(p.Stdout, rows)
 }
@@ -143,15 +152,7 @@ type bridgeDeleteCmd struct {
 
 // Run deletes the bridges in their order, up to the first that cannot be.
 func (c *bridgeDeleteCmd) Run(ctx context.Context, p *Program) error {
-	for _, id := range c.Bridges {
-		if _, err := c.do(ctx, http.MethodDelete, "/api/v1/bridges/"+url.PathEscape(id), nil); err != nil {
-			return fmt.Errorf("%s: %w", harmless(id), err)
-		}
-		if c.Output == "table" {
-			fmt.Fprintf(p.Stdout, "deleted %s\n", id)
-		}
-	}
-	return nil
+	return c.remove(ctx, p, "deleted", "/api/v1/bridges", c.Bridges)
 }
 
 // do sends one request to the provisioning API and returns the answer's body.
@@ -222,6 +223,7 @@ func (c *adminFlags) printOne(p *Program, answer []byte) error {
 		{"id", b.ID},
 		{"name", b.Name},
 		{"owner", b.Owner},
+		{"tenant", b.Tenant},
 		{"policy", string(b.Policy)},
 		{"created", b.Created.Local().Format(time.DateTime)},
 		{"MCP URL", b.MCPURL},

@@ -53,6 +53,9 @@ type commands struct {
 	Backup      backupCmd      `cmd:"" help:"Write a running server's store to a file, as it is at one moment."`
 	Restore     restoreCmd     `cmd:"" help:"Make a backup the store of a server that does not run."`
 	Check       checkCmd       `cmd:"" help:"Check the file of a backup or store. Exit 1 if it is damaged."`
+	Token       tokenCmd       `cmd:"" help:"Create, list, rotate and revoke a bridge's tokens."`
+	Key         keyCmd         `cmd:"" help:"Create, list, rotate and revoke REST keys."`
+	Tenant      tenantCmd      `cmd:"" help:"Create, list and delete tenants."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if the server is ready. For containers."`
 	Version     versionCmd     `cmd:"" help:"Print version, commit and Go version."`
 	Supervise   superviseCmd   `cmd:"" hidden:"" help:"Run a command for mcpbridge run."`
