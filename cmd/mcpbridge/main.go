@@ -50,6 +50,7 @@ type commands struct {
 	Tools       toolsCmd       `cmd:"" help:"List the tools of a bridge."`
 	Call        callCmd        `cmd:"" help:"Call a tool of a bridge and print its result."`
 	Bridge      bridgeCmd      `cmd:"" help:"Create, list, show and delete bridges; approve changed tools."`
+	ConfigFor   configForCmd   `cmd:"" help:"Print the configuration with which a client uses a bridge."`
 	Backup      backupCmd      `cmd:"" help:"Write a running server's store to a file, as it is at one moment."`
 	Restore     restoreCmd     `cmd:"" help:"Make a backup the store of a server that does not run."`
 	Check       checkCmd       `cmd:"" help:"Check the file of a backup or store. Exit 1 if it is damaged."`
