@@ -57,6 +57,7 @@ type commands struct {
 	Token       tokenCmd       `cmd:"" help:"Create, list, rotate and revoke a bridge's tokens."`
 	Key         keyCmd         `cmd:"" help:"Create, list, rotate and revoke REST keys."`
 	Tenant      tenantCmd      `cmd:"" help:"Create, list and delete tenants."`
+	Completion  completionCmd  `cmd:"" help:"Print a script by which a shell completes commands and flags."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if the server is ready. For containers."`
 	Version     versionCmd     `cmd:"" help:"Print version, commit and Go version."`
 	Supervise   superviseCmd   `cmd:"" hidden:"" help:"Run a command for mcpbridge run."`
@@ -102,6 +103,10 @@ func (p Program) Run(ctx context.Context, args []string) (status int) {
 	)
 	if err != nil {
 		panic(err) // the grammar itself is wrong
+	}
+	if len(args) > 0 && args[0] == completeWord {
+		p.complete(parser.Model.Node, args[1:])
+		return exitOK
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
