@@ -63,6 +63,14 @@ func TestFloodsOfAProviderAreBounded(t *testing.T) {
 			}
 			return func(int) error { _, err := m.Write([]byte(" ")); return err }
 		},
+		"registrations": func(p *peer) func(int) error {
+			return func(n int) error {
+				if n > 3 { // each counts as 20, and 40 may come at once
+					p.t.Errorf("registration %d was taken", n)
+				}
+				return p.ws.Write(p.t.Context(), websocket.MessageText, []byte(`{"type":"registerTools","tools":[`+tool("a")+`]}`))
+			}
+		},
 		"results of no call": func(p *peer) func(int) error {
 			return func(n int) error {
 				return p.ws.Write(p.t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"type":"toolResult","callId":"%d","result":{}}`, n))
@@ -215,7 +223,7 @@ func TestWhoIsClosedForAnOffenceIsHardlyReadAnyMore(t *testing.T) {
 // The results of calls are as many as clients ask for: they do not count.
 func TestResultsAreNoFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, inBubble, withLimits(session.Limits{Messages: 5}))
+		w := start(t, inBubble, withLimits(session.Limits{Messages: 20}))
 		p := w.provider("b", "p", "")
 		p.register(tool("a"))
 		p.answers(func(frame) string { return done })

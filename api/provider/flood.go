@@ -44,15 +44,21 @@ func (m *meter) start(perSecond int) {
 }
 
 // allowed counts something that the peer said. False when it was too much.
-func (c *conn) allowed() bool {
+func (c *conn) allowed() bool { return c.allowedFor(1) }
+
+// registrationCost is how much a change of what a provider offers counts for: the catalog
+// is made anew, and written to disk.
+const registrationCost = 20
+
+func (c *conn) allowedFor(cost int) bool {
 	if c.meter.flooded.Load() {
 		return false
 	}
 	if c.meter.rate == nil {
 		return true
 	}
-	c.meter.pause()
-	if c.meter.rate.Allow() {
+	c.meter.pause(cost)
+	if c.meter.rate.AllowN(time.Now(), min(cost, c.meter.rate.Burst())) {
 		return true
 	}
 	if !c.meter.flooded.Swap(true) {
@@ -65,8 +71,8 @@ func (c *conn) allowed() bool {
 	return false
 }
 
-func (m *meter) pause() {
-	if m.said++; m.said < saidTurn {
+func (m *meter) pause(cost int) {
+	if m.said += cost; m.said < saidTurn {
 		return
 	}
 	m.said = 0

@@ -121,9 +121,13 @@ func (c *bridgeV1) handle(buf *wire.Buffer) (keep bool, err error) {
 		return c.toolResult(m, buf)
 	case "toolError":
 		return false, c.toolError(m)
-	case "registerTools":
-		return false, aside(c.registerTools, m)
-	case "unregisterTools":
+	case "registerTools", "unregisterTools":
+		if !c.allowedFor(registrationCost) {
+			return false, nil
+		}
+		if m.kind == "registerTools" {
+			return false, aside(c.registerTools, m)
+		}
 		return false, aside(c.unregisterTools, m)
 	case "progress":
 		return false, c.progress(m)

@@ -65,7 +65,7 @@ type limitFlags struct {
 	Write         time.Duration `name:"write-timeout" default:"${write}" placeholder:"DURATION" help:"One write to a peer. Default: ${default}."`
 	Ping          time.Duration `name:"ping" default:"${ping}" placeholder:"DURATION" help:"Between pings to a provider. Default: ${default}."`
 	Idle          time.Duration `name:"idle" default:"${idle}" placeholder:"DURATION" help:"Unused before a bridge hibernates. Default: ${default}."`
-	Messages      peerLimit     `name:"max-messages" default:"auto" placeholder:"N" help:"Messages and pings a second on one provider's connection, the results of calls aside; twice as many at once. Default: ${messages}."`
+	Messages      peerLimit     `name:"max-messages" default:"auto" placeholder:"N" help:"Messages and pings a second on one provider's connection, the results of calls aside; a registration counts as 20. Twice as many at once. Default: ${messages}."`
 	TokenRequests peerLimit     `name:"max-token-requests" default:"auto" placeholder:"N" help:"MCP requests a second with one token, twice as many at once. Default: ${tokenrequests}${peers}"`
 	AddrRequests  peerLimit     `name:"max-address-requests" default:"auto" placeholder:"N" help:"MCP requests a second from one address, twice as many at once. Default: ${addressrequests}${peers}"`
 	TokenDials    peerLimit     `name:"max-token-dials" default:"auto" placeholder:"N" help:"Providers' connections begun a second with one token, ten times as many at once. Default: ${tokendials}${peers}"`
