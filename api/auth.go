@@ -27,6 +27,8 @@ type auth struct {
 	peers *peers
 	log   *slog.Logger
 
+	tickets tickets
+
 	byText sync.Map      // SHA-256 of a token's text → *grant
 	byID   sync.Map      // token ID → *grant
 	epoch  atomic.Uint64 // how often tokens were revoked; written with mu held
@@ -70,6 +72,43 @@ func (a *auth) bridge(r *http.Request, id session.BridgeID, kinds ...store.Token
 	default:
 		g.done()
 		return nil, a.peers.failed(r, ErrForbidden)
+	}
+}
+
+// provider allows a request for a provider's connection, by a bridge's provider token or
+// by a ticket for it. A connection under a ticket is under the token that asked for it.
+func (a *auth) provider(r *http.Request, id session.BridgeID) (*grant, error) {
+	text, ok := ticketOf(r)
+	if !ok || a.open {
+		return a.bridge(r, id, store.ProviderToken)
+	}
+	by, err := a.tickets.take(text, id, r.Header.Get("Origin"), time.Now())
+	if err != nil {
+		return nil, a.peers.failed(r, err)
+	}
+	g, err := a.holder(r.Context(), by)
+	if errors.Is(err, store.ErrNotFound) {
+		err = a.peers.failed(r, ErrBadCredential)
+	}
+	return g, err
+}
+
+// holder holds the grant of a token by its ID: for what was done in its name before.
+// store.ErrNotFound if the token is not good any more.
+func (a *auth) holder(ctx context.Context, id string) (*grant, error) {
+	for {
+		epoch := a.epoch.Load()
+		t, err := a.store.Token(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if g := a.keep(t.Hash, t, epoch); g != nil {
+			if g.expired(time.Now()) {
+				g.done()
+				return nil, store.ErrNotFound
+			}
+			return g, nil
+		}
 	}
 }
 

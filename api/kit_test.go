@@ -306,7 +306,10 @@ func (w *world) tryDial(path string, headers ...string) (*peer, error) {
 	for i := 0; i+1 < len(headers); i += 2 {
 		h.Set(headers[i], headers[i+1])
 	}
-	options := &websocket.DialOptions{HTTPHeader: h, HTTPClient: w.client, Subprotocols: h.Values("Sec-WebSocket-Protocol")}
+	options := &websocket.DialOptions{HTTPHeader: h, HTTPClient: w.client}
+	if protocols := h.Get("Sec-WebSocket-Protocol"); protocols != "" {
+		options.Subprotocols = strings.Split(protocols, ", ")
+	}
 	h.Del("Sec-WebSocket-Protocol")
 	ws, resp, err := websocket.Dial(w.t.Context(), "ws"+strings.TrimPrefix(w.url(path), "http"), options)
 	if resp != nil && resp.Body != nil {

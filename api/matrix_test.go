@@ -90,7 +90,7 @@ func TestEveryCredentialAgainstEveryRouteAndEveryOtherBridge(t *testing.T) {
 			}
 			for _, route := range []string{
 				"POST /b/{bridge}/mcp", "GET /b/{bridge}/mcp", "DELETE /b/{bridge}/mcp", "POST /b/{bridge}/mcp/",
-				"GET /b/{bridge}/sse", "POST /b/{bridge}/message", "GET /b/{bridge}/health", "GET /b/{bridge}/provider",
+				"GET /b/{bridge}/sse", "POST /b/{bridge}/message", "GET /b/{bridge}/health", "POST /b/{bridge}/tickets", "GET /b/{bridge}/provider",
 				"POST /mcp?room={bridge}", "GET /mcp?room={bridge}", "DELETE /mcp?room={bridge}",
 				"GET /health?room={bridge}", "GET /ws/extension?room={bridge}",
 				"WebSocket /b/{bridge}/provider", "WebSocket /ws/extension?room={bridge}",

@@ -125,12 +125,13 @@ func (s *Server) routes() chi.Router {
 	r.HandleFunc("/b/{bridge}/sse", s.onBridge(s.serveSSE))
 	r.HandleFunc("/b/{bridge}/message", s.onBridge(s.serveMessage))
 	r.Get("/b/{bridge}/provider", s.onBridge(s.serveProvider))
+	r.HandleFunc("/b/{bridge}/tickets", s.onBridge(s.serveTickets))
 	r.Get("/b/{bridge}/health", s.onBridge(s.serveHealth))
 
 	r.Handle("/api/v1/*", rest.New(rest.Config{
 		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
 		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Session: s.cfg.Directory.With, Live: s.live, Authorize: s.auth.actor,
-		Revoked: s.revoke, Expires: s.auth.expire, Backup: s.cfg.Backup, Fault: Fault, Log: s.cfg.Log,
+		Ticket: s.auth.tickets.mint, Revoked: s.revoke, Expires: s.auth.expire, Backup: s.cfg.Backup, Fault: Fault, Log: s.cfg.Log,
 	}))
 
 	r.Get("/healthz", s.healthz)
@@ -263,7 +264,7 @@ func (s *Server) serveSeedProvider(w http.ResponseWriter, r *http.Request, id se
 }
 
 func (s *Server) accept(w http.ResponseWriter, r *http.Request, id session.BridgeID, seed bool) {
-	g, err := s.auth.bridge(r, id, store.ProviderToken)
+	g, err := s.auth.provider(r, id)
 	if err == nil {
 		defer g.done()
 		if !id.Valid() {

@@ -40,6 +40,9 @@ const (
 // administrator's own text. No minted token has it: theirs have 12 characters.
 const AdminTextID = "admin"
 
+// Ticket is the kind of a one-time ticket, which no store keeps.
+const Ticket store.TokenKind = "tkt"
+
 const (
 	prefix    = "mcpb_"
 	kindLen   = 3
@@ -133,7 +136,7 @@ func FromText(text string, now time.Time) (store.Token, error) {
 
 func known(kind store.TokenKind) bool {
 	switch kind {
-	case store.ClientToken, store.ProviderToken, store.AdminToken, store.RESTKey:
+	case store.ClientToken, store.ProviderToken, store.AdminToken, store.RESTKey, Ticket:
 		return true
 	}
 	return false

@@ -20,9 +20,9 @@ import (
 var now = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
 func TestMintedTokenHasThePublishedShape(t *testing.T) {
-	shape := regexp.MustCompile(`^mcpb_(cli|prv|adm|pat)_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}$`)
+	shape := regexp.MustCompile(`^mcpb_(cli|prv|adm|pat|tkt)_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}$`)
 	seen := make(map[string]bool)
-	for _, kind := range []store.TokenKind{store.ClientToken, store.ProviderToken, store.AdminToken, store.RESTKey} {
+	for _, kind := range []store.TokenKind{store.ClientToken, store.ProviderToken, store.AdminToken, store.RESTKey, credential.Ticket} {
 		for range 200 {
 			token, secret := credential.New(kind, "b1", now)
 			text := secret.Reveal()

@@ -129,9 +129,13 @@ type (
 // itself can give; huma adds 422 and 500.
 func (s *server) register() {
 	operation := func(id, method, path, summary string, status int, errs ...int) huma.Operation {
-		scope := ScopeWrite
-		if method == http.MethodGet {
+		scope := scopeAdmin // of what does not say otherwise
+		switch {
+		case !strings.HasPrefix(path, "/api/v1/bridges"):
+		case method == http.MethodGet:
 			scope = ScopeRead
+		default:
+			scope = ScopeWrite
 		}
 		return huma.Operation{
 			Metadata:      map[string]any{scopeKey: scope},
@@ -164,6 +168,7 @@ func (s *server) register() {
 	huma.Register(s.api, remove, s.delete)
 	s.registerTools(operation)
 	s.registerTokens(operation)
+	s.registerTickets(operation)
 	s.registerKeys(operation)
 	s.registerTenants(operation)
 	s.registerBackup(operation)

@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"mcpbridge/api/credential"
 	"mcpbridge/api/wire"
 	"mcpbridge/session"
 	"mcpbridge/store"
@@ -53,6 +54,9 @@ type Config struct {
 	Revoked func(match func(store.Token) bool)
 	// Expires is told of a token that has another time to expire in the store.
 	Expires func(id string, at time.Time)
+	// Ticket mints a one-time ticket for a provider's connection to a bridge, for a page
+	// of that origin, or of any if it is empty; by is the ID of the token that asks.
+	Ticket func(bridge session.BridgeID, origin, by string) (credential.Secret, time.Time, error)
 	// Fault is the error table.
 	Fault wire.FaultFunc
 	// Now is the clock; nil is time.Now.

@@ -43,6 +43,7 @@ type edge struct {
 	actors  map[string]rest.Actor // by the text of their token
 	revoked []func(store.Token) bool
 	expired []string
+	tickets []string
 	now     time.Time
 	log     bytes.Buffer
 	broken  error // what the store answers instead of working
@@ -110,6 +111,11 @@ func newEdge(t *testing.T) *edge {
 				return a, nil
 			}
 			return rest.Actor{}, errDenied
+		},
+		Ticket: func(bridge session.BridgeID, origin, by string) (credential.Secret, time.Time, error) {
+			_, secret := credential.New(credential.Ticket, bridge, e.now)
+			e.tickets = append(e.tickets, strings.Join([]string{string(bridge), origin, by}, " "))
+			return secret, e.now.Add(30 * time.Second), nil
 		},
 		Revoked: func(match func(store.Token) bool) { e.revoked = append(e.revoked, match) },
 		Expires: func(id string, _ time.Time) { e.expired = append(e.expired, id) },
@@ -659,6 +665,8 @@ func TestAPIDescribesItself(t *testing.T) {
 		"post /api/v1/bridges/{bridge}/tokens":                "201",
 		"post /api/v1/bridges/{bridge}/tokens/{token}/rotate": "201",
 		"delete /api/v1/bridges/{bridge}/tokens/{token}":      "204",
+
+		"post /api/v1/bridges/{bridge}/tickets": "201",
 
 		"get /api/v1/keys":                 "200",
 		"post /api/v1/keys":                "201",

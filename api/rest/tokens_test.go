@@ -203,6 +203,7 @@ func TestAKeyActsWithinItsTenantAndScopes(t *testing.T) {
 		{"POST", bridges + "/{b}/tokens", `{"kind":"client","name":"n"}`, rest.ScopeTokens},
 		{"POST", bridges + "/{b}/tokens/{t}/rotate", `{}`, rest.ScopeTokens},
 		{"DELETE", bridges + "/{b}/tokens/{t}", "", rest.ScopeTokens},
+		{"POST", bridges + "/{b}/tickets", `{}`, rest.ScopeTokens},
 		{"GET", "/api/v1/keys", "", rest.ScopeTokens},
 		{"POST", "/api/v1/keys", `{}`, rest.ScopeTokens},
 		{"POST", "/api/v1/keys/{k}/rotate", `{}`, rest.ScopeTokens},
@@ -298,6 +299,27 @@ func sameJSON(a, b any) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
+}
+
+func TestTicketsAreForABridgeAndAnOrigin(t *testing.T) {
+	e := newEdge(t)
+	b := made[bridgeMade](e, bridges, `{}`)
+	type ticket struct {
+		Ticket, Subprotocol string
+		Expires             time.Time
+	}
+	one := made[ticket](e, bridges+"/"+b.ID+"/tickets", `{"origin":"https://app.example"}`)
+	if kind, _, err := credential.Parse(one.Ticket); err != nil || kind != credential.Ticket || one.Subprotocol != "mcpb.tkt."+one.Ticket || !one.Expires.Equal(e.now.Add(30*time.Second)) {
+		t.Errorf("ticket %+v, %v", one, err)
+	}
+	made[ticket](e, bridges+"/"+b.ID+"/tickets", ``)
+	if want := []string{b.ID + " https://app.example " + credential.AdminTextID, b.ID + "  " + credential.AdminTextID}; !slices.Equal(e.tickets, want) {
+		t.Errorf("asked for %q, want %q", e.tickets, want)
+	}
+	for _, origin := range []string{"app.example", "https://app.example/path", "https://app.example ", "https://"} {
+		answer, text := e.do(http.MethodPost, bridges+"/"+b.ID+"/tickets", `{"origin":"`+origin+`"}`)
+		e.problem(http.StatusUnprocessableEntity, answer, text)
+	}
 }
 
 // TestIdempotencyKeysAreEachActorsOwn: the answer to one holds the tokens of a bridge.
