@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"io"
@@ -58,6 +59,7 @@ type Server struct {
 	cfg       Config
 	auth      *auth
 	peers     *peers
+	memory    *memory
 	guard     *guard
 	providers *provider.Endpoint
 	mcp       *mcp.Endpoint
@@ -96,14 +98,17 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg:     cfg,
 		auth:    &auth{store: cfg.Store, open: cfg.Open, peers: peers, log: cfg.Log},
 		peers:   peers,
+		memory:  &memory{limit: cfg.Limits.MemoryBytes, wait: cfg.Limits.WriteTimeout},
 		guard:   &guard{public: public, allowed: cfg.AllowOrigins, loopback: cfg.Loopback},
 		process: rand.Text()[:8] + "-",
 	}
 	s.providers = provider.New(provider.Config{
-		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Version: cfg.Version, Log: cfg.Log,
+		Directory: cfg.Directory, Limits: cfg.Limits, Box: box, Fault: Fault, Room: s.memory.answer,
+		Version: cfg.Version, Log: cfg.Log,
 	})
 	s.mcp = mcp.New(mcp.Config{
 		Directory: cfg.Directory, Store: cfg.Store, Limits: cfg.Limits, Box: box, Fault: Fault, Stream: peers.stream, Revoked: s.auth.revoked,
+		Room:     s.memory.request,
 		BasePath: strings.TrimRight(public.Path, "/"), Version: cfg.Version, Log: cfg.Log,
 	})
 	s.router = s.routes()
@@ -248,7 +253,7 @@ func (s *Server) serveClient(
 		s.refuse(w, session.ErrShutdown)
 		return
 	}
-	if err := s.peers.request(r, principal); err != nil {
+	if err := cmp.Or(s.peers.request(r, principal), s.memory.request(wire.Small)); err != nil {
 		s.refuse(w, err)
 		return
 	}

@@ -22,6 +22,7 @@ type Limits struct {
 	OutboxBytes  int // waiting to be written to one instance, in bytes [16 MiB]
 	TaskBytes    int // all tasks of a bridge together, in bytes [64 MiB]
 	EventBytes   int // progress and log waiting for one call's client, in bytes [1 MiB]
+	MemoryBytes  int // all messages under way in the process, in bytes; below 0 any number [512 MiB]
 
 	MessageDepth int // nesting of any message [256]
 	SchemaDepth  int // nesting of a tool's schemas [64]
@@ -81,6 +82,7 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.OutboxBytes, 16<<20)
 	or(&l.TaskBytes, 64<<20)
 	or(&l.EventBytes, 1<<20)
+	or(&l.MemoryBytes, 512<<20)
 	or(&l.MessageDepth, 256)
 	or(&l.SchemaDepth, 64)
 	or(&l.CallTimeout, time.Minute)

@@ -25,6 +25,9 @@ type Config struct {
 	Fault     wire.FaultFunc
 	// Stream counts a stream to where the request came from; done is called at its end.
 	Stream func(*http.Request) (done func(), err error)
+	// Room tells whether there is memory for so many bytes more of a request; nil always
+	// has.
+	Room func(more int) error
 	// Revoked is closed when a principal may do nothing any more; nil for one that
 	// always may. Nil is one that says so of all.
 	Revoked func(principal string) <-chan struct{}
@@ -143,8 +146,12 @@ func (e *Endpoint) receive(w http.ResponseWriter, r *http.Request, bridge sessio
 	*x = exchange{e: e, w: w, r: r, bridge: bridge, principal: principal, events: accepts(r)}
 	err := wire.ErrTooLong
 	if r.ContentLength <= int64(e.limits.BodyBytes) {
-		x.body = wire.NewBuffer(int(r.ContentLength) + 1) // one more, so that the end is seen without growing
-		err = x.body.Fill(r.Body, e.limits.BodyBytes)
+		limit := e.limits.BodyBytes
+		if r.ContentLength >= 0 {
+			limit = int(r.ContentLength)
+		}
+		x.body = wire.NewBuffer(min(limit+1, wire.Small)) // one more, so that the end is seen without growing
+		err = x.body.Fill(r.Body, limit, e.cfg.Room)
 		if err == nil {
 			// The server's deadline was for the body. One that stayed would end the
 			// connection, and so cancel the call, in its midst.
@@ -155,6 +162,13 @@ func (e *Endpoint) receive(w http.ResponseWriter, r *http.Request, bridge sessio
 		return x
 	}
 	x.done()
+	if errors.Is(err, session.ErrBusy) {
+		f := e.cfg.Fault(err)
+		w.Header().Set("Connection", "close") // the rest is not read
+		retryAfter(w, f)
+		e.writeError(w, f.Status, codeInternal, f.Message)
+		return nil
+	}
 	if errors.Is(err, wire.ErrTooLong) {
 		w.Header().Set("Connection", "close") // the rest is not read
 		e.writeError(w, http.StatusRequestEntityTooLarge, codeInvalidRequest,

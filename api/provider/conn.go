@@ -92,11 +92,14 @@ func (c *conn) read() {
 		}
 		buf := wire.NewBuffer(0)
 		c.in = pieces{c: c, r: r}
-		if err = buf.Fill(&c.in, c.e.limits.FrameBytes); err != nil {
+		if err = buf.Fill(&c.in, c.e.limits.FrameBytes, c.e.cfg.Room); err != nil {
 			buf.Release()
 			if errors.Is(err, ErrFlood) {
 				_, _ = io.Copy(io.Discard, r) // until it is closed
 				continue
+			}
+			if errors.Is(err, session.ErrBusy) {
+				c.refuseClose(closeFlood, closeReason(c.e.cfg.Fault(err).Message))
 			}
 			if errors.Is(err, wire.ErrTooLong) {
 				c.refuseClose(websocket.StatusMessageTooBig, fmt.Sprintf("a message may have at most %d bytes", c.e.limits.FrameBytes))

@@ -53,8 +53,10 @@ type Config struct {
 	Limits    session.Limits
 	Box       *seal.Box // seals resume tokens
 	Fault     wire.FaultFunc
-	Version   string // told to MCP servers
-	Log       *slog.Logger
+	// Room waits until there is memory for so many bytes more of a message; nil always has.
+	Room    func(more int) error
+	Version string // told to MCP servers
+	Log     *slog.Logger
 }
 
 // Endpoint takes the connections of providers. Its methods may be called at once.

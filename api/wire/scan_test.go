@@ -136,7 +136,7 @@ func TestBufferReadsUpToItsLimit(t *testing.T) {
 	for _, n := range []int{0, 1, 2047, 2048, 2049, 10_000, 10_001} {
 		for _, size := range []int{0, n, n + 1} {
 			b := wire.NewBuffer(size)
-			err := b.Fill(strings.NewReader(strings.Repeat("x", n)), 10_000)
+			err := b.Fill(strings.NewReader(strings.Repeat("x", n)), 10_000, nil)
 			if n > 10_000 {
 				if !errors.Is(err, wire.ErrTooLong) {
 					t.Errorf("%d bytes of 10,000: %v, want ErrTooLong", n, err)

@@ -54,6 +54,7 @@ type limitFlags struct {
 	Outbox        byteSize      `name:"max-outbox" default:"${outbox}" placeholder:"SIZE" help:"What waits to be written to one connection. Default: ${default}."`
 	TaskBytes     byteSize      `name:"max-task-bytes" default:"${taskbytes}" placeholder:"SIZE" help:"All tasks of a bridge together. Default: ${default}."`
 	Events        byteSize      `name:"max-events" default:"${events}" placeholder:"SIZE" help:"Progress and log that wait for one call's client. Default: ${default}."`
+	Memory        byteSize      `name:"memory-budget" default:"0" placeholder:"SIZE" help:"All messages under way in the server. Default: a quarter of the memory there is."`
 	MessageDepth  int           `name:"max-message-depth" default:"${messagedepth}" placeholder:"N" help:"Nesting of any message. Default: ${default}."`
 	SchemaDepth   int           `name:"max-schema-depth" default:"${schemadepth}" placeholder:"N" help:"Nesting of a tool's schemas. Default: ${default}."`
 	CallTimeout   time.Duration `name:"call-timeout" default:"${calltimeout}" placeholder:"DURATION" help:"Deadline of a call that asks for none. Default: ${default}."`
@@ -106,7 +107,7 @@ func (f *limitFlags) limits() session.Limits {
 		Tools: f.Tools, Streams: f.Streams, MCPSessions: f.Sessions, Registrations: f.Registrations,
 		Tasks: f.Tasks, TaskBytes: int(f.TaskBytes), TaskAfter: f.TaskAfter, TaskLife: f.TaskLife, ResumeGrace: f.Resume, Park: f.Park,
 		FrameBytes: int(f.Frame), BodyBytes: int(f.Body), ToolBytes: int(f.Tool),
-		CatalogBytes: int(f.Catalog), OutboxBytes: int(f.Outbox), EventBytes: int(f.Events),
+		CatalogBytes: int(f.Catalog), OutboxBytes: int(f.Outbox), EventBytes: int(f.Events), MemoryBytes: int(f.Memory),
 		MessageDepth: f.MessageDepth, SchemaDepth: f.SchemaDepth,
 		CallTimeout: f.CallTimeout, CallTimeoutMax: f.CallMax, WriteTimeout: f.Write,
 		Ping: f.Ping, IdleAfter: f.Idle, Retain: f.Retain,
@@ -131,6 +132,9 @@ func (f *limitFlags) check() error {
 		case int:
 			fault(n < 1, "--%s is %d, want at least 1", name, n)
 		case byteSize:
+			if name == "memory-budget" {
+				break
+			}
 			fault(n < 1<<10 || n > 1<<30, "--%s is %v, want 1KiB to 1GiB", name, n)
 		case time.Duration:
 			fault(n < time.Second, "--%s is %v, want at least 1s", name, n)
@@ -139,6 +143,8 @@ func (f *limitFlags) check() error {
 	fault(f.CallTimeout > f.CallMax, "--call-timeout is %v, more than the %v of --call-timeout-max", f.CallTimeout, f.CallMax)
 	fault(f.Tool > f.Frame, "--max-tool is %v, more than the %v of --max-frame", f.Tool, f.Frame)
 	fault(f.Frame > f.Outbox, "--max-frame is %v, more than the %v of --max-outbox", f.Frame, f.Outbox)
+	most := 4 * max(f.Frame, f.Body) // of which half is for large requests
+	fault(f.Memory != 0 && f.Memory < most, "--memory-budget is %v, want at least the %v that four of the largest messages have", f.Memory, most)
 	fault(f.SchemaDepth > f.MessageDepth, "--max-schema-depth is %d, more than the %d of --max-message-depth", f.SchemaDepth, f.MessageDepth)
 	return errors.Join(errs...)
 }

@@ -72,6 +72,7 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 		}
 	}
 
+	c.Limits.Memory = byteSize(budgetMemory(c.Limits.Memory))
 	host, _ := os.Hostname()
 	dir, err := shard.Open(ctx, shard.Config{
 		Store:         st,
