@@ -129,6 +129,9 @@ func TestEveryCredentialAgainstEveryRouteAndEveryOtherBridge(t *testing.T) {
 		for method := range methods {
 			operations++
 			for _, c := range credentials {
+				if path == "/api/v1/pair" {
+					continue // it needs a code, and no token
+				}
 				if !strings.Contains(path, "{bridge}") {
 					// What is not about a bridge opens to admins and keys alone.
 					if len(c.opens) == 0 {

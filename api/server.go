@@ -133,11 +133,18 @@ func (s *Server) routes() chi.Router {
 	r.HandleFunc("/b/{bridge}/tickets", s.onBridge(s.serveTickets))
 	r.Get("/b/{bridge}/health", s.onBridge(s.serveHealth))
 
-	r.Handle("/api/v1/*", rest.New(rest.Config{
+	api := rest.New(rest.Config{
 		Store: s.cfg.Store, Epoch: s.cfg.Directory.Epoch, PublicURL: s.cfg.PublicURL,
 		Deleted: s.deleted, Updated: s.cfg.Directory.Updated, Session: s.cfg.Directory.With, Live: s.live, Authorize: s.auth.actor,
-		Ticket: s.auth.tickets.mint, Revoked: s.revoke, Expires: s.auth.expire, Backup: s.cfg.Backup, Fault: Fault, Log: s.cfg.Log,
-	}))
+		Attempt: func(r *http.Request) error { return s.peers.failed(r, nil) },
+		Ticket:  s.auth.tickets.mint, Revoked: s.revoke, Expires: s.auth.expire, Backup: s.cfg.Backup, Fault: Fault, Log: s.cfg.Log,
+	})
+	r.Handle("/api/v1/*", api)
+	r.HandleFunc("/api/v1/pair", func(w http.ResponseWriter, r *http.Request) {
+		if !cors(w, r) { // for it is a page that pairs
+			api.ServeHTTP(w, r)
+		}
+	})
 
 	r.Get("/healthz", s.healthz)
 	r.Get("/readyz", s.readyz)

@@ -169,6 +169,7 @@ func (s *server) register() {
 	s.registerTools(operation)
 	s.registerTokens(operation)
 	s.registerTickets(operation)
+	s.registerPairings(operation)
 	s.registerKeys(operation)
 	s.registerTenants(operation)
 	s.registerBackup(operation)

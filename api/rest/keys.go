@@ -114,7 +114,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*mintedOutp
 	default:
 		t.Expires = *in.Body.Expires
 	}
-	return s.issue(ctx, t)
+	return s.issue(ctx, t, who.Token)
 }
 
 // tenantFor is the tenant that a request names, or its actor's own. One that the actor

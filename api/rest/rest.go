@@ -57,6 +57,9 @@ type Config struct {
 	// Ticket mints a one-time ticket for a provider's connection to a bridge, for a page
 	// of that origin, or of any if it is empty; by is the ID of the token that asks.
 	Ticket func(bridge session.BridgeID, origin, by string) (credential.Secret, time.Time, error)
+	// Attempt counts a request that may be a guess at a code, and refuses it if its
+	// address has made too many; nil refuses none.
+	Attempt func(*http.Request) error
 	// Fault is the error table.
 	Fault wire.FaultFunc
 	// Now is the clock; nil is time.Now.
@@ -68,6 +71,9 @@ type server struct {
 	Config
 	api     huma.API
 	replays *replays
+
+	pairings *pairings
+
 	minting sync.Mutex // held from the look whether a token may be added until it is
 }
 
@@ -90,7 +96,7 @@ func New(cfg Config) http.Handler {
 		cfg.Expires = func(string, time.Time) {}
 	}
 	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
-	s := &server{Config: cfg, replays: newReplays()}
+	s := &server{Config: cfg, replays: newReplays(), pairings: newPairings()}
 
 	mux := chi.NewRouter()
 	mux.Use(guard, middleware.GetHead)

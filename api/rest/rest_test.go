@@ -125,6 +125,8 @@ func newEdge(t *testing.T) *edge {
 				return wire.Fault{Name: "not_found", Status: http.StatusNotFound, Message: "no such bridge"}
 			case errors.Is(err, store.ErrConflict):
 				return wire.Fault{Name: "conflict", Status: http.StatusPreconditionFailed, Message: "changed meanwhile"}
+			case errors.Is(err, session.ErrBusy):
+				return wire.Fault{Name: "busy", Status: http.StatusTooManyRequests, RetryAfter: time.Second, Message: err.Error()}
 			case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrInUse):
 				return wire.Fault{Name: "exists", Status: http.StatusConflict, Message: "it exists"}
 			case errors.Is(err, store.ErrFenced):
@@ -666,7 +668,9 @@ func TestAPIDescribesItself(t *testing.T) {
 		"post /api/v1/bridges/{bridge}/tokens/{token}/rotate": "201",
 		"delete /api/v1/bridges/{bridge}/tokens/{token}":      "204",
 
-		"post /api/v1/bridges/{bridge}/tickets": "201",
+		"post /api/v1/bridges/{bridge}/tickets":  "201",
+		"post /api/v1/bridges/{bridge}/pairings": "201",
+		"post /api/v1/pair":                      "201",
 
 		"get /api/v1/keys":                 "200",
 		"post /api/v1/keys":                "201",
@@ -689,6 +693,10 @@ func TestAPIDescribesItself(t *testing.T) {
 			if strings.HasPrefix(path, "/api/v1/tenants") {
 				ways = 1
 			}
+			statuses := []string{"401", "403", "422", "429", "500", "503"}
+			if path == "/api/v1/pair" { // a code is enough
+				ways, statuses = 0, statuses[2:]
+			}
 			if op.OperationID == "" || len(op.Security) != ways {
 				t.Errorf("%s %s: %+v", method, path, op)
 			}
@@ -703,7 +711,7 @@ func TestAPIDescribesItself(t *testing.T) {
 					t.Errorf("%s %s: %s has no description", method, path, status)
 				}
 			}
-			for _, status := range []string{"401", "403", "422", "429", "500", "503"} {
+			for _, status := range statuses {
 				if _, ok := op.Responses[status]; !ok {
 					t.Errorf("%s %s does not tell of %s", method, path, status)
 				}

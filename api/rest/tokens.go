@@ -152,7 +152,7 @@ func (s *server) createToken(ctx context.Context, in *createTokenInput) (*minted
 			return nil, invalid("body.expires", t.Expires.Format(time.RFC3339), "expected a time to come")
 		}
 	}
-	return s.issue(ctx, t)
+	return s.issue(ctx, t, actor(ctx).Token)
 }
 
 // errTwo is the problem of a token that would be one too many.
@@ -163,11 +163,11 @@ func errTwo() error {
 	}
 }
 
-// issue mints a token like t, which is nobody's yet, and shows it.
-func (s *server) issue(ctx context.Context, like store.Token) (*mintedOutput, error) {
+// issue mints a token like another, in the name of one, and shows it.
+func (s *server) issue(ctx context.Context, like store.Token, by string) (*mintedOutput, error) {
 	now := s.Now().UTC()
 	t, secret := credential.New(like.Kind, like.Bridge, now)
-	t.Expires, t.Tenant, t.Name, t.Scopes, t.By = like.Expires.UTC(), like.Tenant, like.Name, like.Scopes, actor(ctx).Token
+	t.Expires, t.Tenant, t.Name, t.Scopes, t.By = like.Expires.UTC(), like.Tenant, like.Name, like.Scopes, by
 	err := s.add(ctx, t, now)
 	if told, ok := errors.AsType[huma.StatusError](err); ok {
 		return nil, told
@@ -230,7 +230,7 @@ func (s *server) rotate(ctx context.Context, old store.Token, body *rotateBody) 
 	if !old.Expires.IsZero() {
 		like.Expires = now.Add(old.Expires.Sub(old.Created))
 	}
-	out, err := s.issue(ctx, like)
+	out, err := s.issue(ctx, like, actor(ctx).Token)
 	if err != nil {
 		return nil, err
 	}

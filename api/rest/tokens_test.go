@@ -204,6 +204,7 @@ func TestAKeyActsWithinItsTenantAndScopes(t *testing.T) {
 		{"POST", bridges + "/{b}/tokens/{t}/rotate", `{}`, rest.ScopeTokens},
 		{"DELETE", bridges + "/{b}/tokens/{t}", "", rest.ScopeTokens},
 		{"POST", bridges + "/{b}/tickets", `{}`, rest.ScopeTokens},
+		{"POST", bridges + "/{b}/pairings", `{}`, rest.ScopeTokens},
 		{"GET", "/api/v1/keys", "", rest.ScopeTokens},
 		{"POST", "/api/v1/keys", `{}`, rest.ScopeTokens},
 		{"POST", "/api/v1/keys/{k}/rotate", `{}`, rest.ScopeTokens},

@@ -55,6 +55,7 @@ type commands struct {
 	Restore     restoreCmd     `cmd:"" help:"Make a backup the store of a server that does not run."`
 	Check       checkCmd       `cmd:"" help:"Check the file of a backup or store. Exit 1 if it is damaged."`
 	Token       tokenCmd       `cmd:"" help:"Create, list, rotate and revoke a bridge's tokens."`
+	Pair        pairCmd        `cmd:"" help:"Make a short code that a provider swaps for a token of its own."`
 	Key         keyCmd         `cmd:"" help:"Create, list, rotate and revoke REST keys."`
 	Tenant      tenantCmd      `cmd:"" help:"Create, list and delete tenants."`
 	Completion  completionCmd  `cmd:"" help:"Print a script by which a shell completes commands and flags."`

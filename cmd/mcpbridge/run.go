@@ -12,7 +12,9 @@ import (
 )
 
 type runCmd struct {
-	URL       string   `name:"url" required:"" placeholder:"URL" help:"The bridge's provider URL, as \"mcpbridge bridge create\" prints it: wss://HOST/b/BRIDGE/provider."`
+	URL       string   `name:"url" placeholder:"URL" help:"The bridge's provider URL, as \"mcpbridge bridge create\" prints it: wss://HOST/b/BRIDGE/provider."`
+	Pair      string   `placeholder:"CODE" help:"A pairing code of \"mcpbridge pair\", instead of --url and --token. What it is swapped for is kept for the user's later runs with that --url."`
+	Server    string   `default:"http://127.0.0.1:8080" placeholder:"URL" help:"The server that made the pairing code. Default: ${default}."`
 	Token     string   `placeholder:"TOKEN" help:"The bridge's provider token. Better given as the environment variable: others can see a command's flags."`
 	Provider  string   `placeholder:"NAME" help:"The name under which the bridge keeps the tools. Default: what the server calls itself."`
 	Once      bool     `help:"End with the server, with its exit status, instead of starting it again. Lost connections are still made anew, with a new server."`
@@ -23,7 +25,16 @@ type runCmd struct {
 
 // Validate implements kong's interface.
 func (c *runCmd) Validate() error {
+	if (c.URL == "") == (c.Pair == "") {
+		return errors.New("want --url or --pair, one of them")
+	}
+	if c.Pair != "" && c.Token != "" {
+		return errors.New("--pair brings a token of its own: want no --token")
+	}
 	u, err := url.Parse(c.URL)
+	if c.Pair != "" {
+		u, err = url.Parse("ws://later") // the answer says
+	}
 	if err != nil || u.Host == "" || !strings.Contains(" ws wss http https ", " "+u.Scheme+" ") {
 		return fmt.Errorf("--url is %q, want a URL of ws, wss, http or https", c.URL)
 	}
@@ -48,6 +59,9 @@ func (c *runCmd) Run(ctx context.Context, p *Program) error {
 	if err != nil {
 		return err
 	}
+	if err := c.credential(ctx, p); err != nil {
+		return err
+	}
 	err = stdio.Run(ctx, stdio.Config{
 		URL: c.URL, Token: c.Token, Provider: c.Provider, Command: c.Command, Once: c.Once,
 		Supervisor: []string{self, "supervise", "--"},
@@ -57,6 +71,28 @@ func (c *runCmd) Run(ctx context.Context, p *Program) error {
 		return statusError(e.Status)
 	}
 	return err
+}
+
+// credential gets the provider token: for a pairing code, or the one that an earlier code
+// was swapped for.
+func (c *runCmd) credential(ctx context.Context, p *Program) (err error) {
+	if c.Pair == "" {
+		if c.Token == "" {
+			c.Token, err = loadPaired(c.URL)
+		}
+		return err
+	}
+	got, err := swap(ctx, c.Server, c.Pair)
+	if err != nil {
+		return err
+	}
+	c.URL, c.Token = got.ProviderURL, got.Token
+	if err := got.save(); err != nil {
+		fmt.Fprintf(p.Stderr, "mcpbridge: paired, but the token cannot be kept for later runs: %v\n", err)
+		return nil
+	}
+	fmt.Fprintf(p.Stderr, "Paired; from now on: mcpbridge run --url %s -- …\n", oneLine(c.URL, 500))
+	return nil
 }
 
 // superviseCmd is the process that ends a server when its parent is gone.
