@@ -108,6 +108,10 @@ cover: deps ## write cover.html and print the total coverage
 conformance: build deps ## run the MCP conformance suite against the binary
 	$(GO) run ./conformance
 
+.PHONY: chaos
+chaos: ## make faults under load and check what clients and providers saw: make chaos D=10m SEED=… BROKEN=rule
+	$(GO) run ./chaos -d $(or $(D),1m) $(if $(SEED),-seed $(SEED)) $(if $(BROKEN),-broken $(BROKEN))
+
 .PHONY: e2e
 e2e: build deps smoke ## run the end-to-end tests alone, uncached
 	$(GO) test -count=1 ./cmd/... $(if $(wildcard e2e/*.go),./e2e/...)
