@@ -282,13 +282,24 @@ func (a *auth) expire(id string, at time.Time) {
 	}
 }
 
-// revoked is closed when the principal's token is revoked. Its caller holds the grant.
+// revoked is closed when the principal's token is revoked. Its caller holds the grant, so
+// one that is not there was revoked since.
 func (a *auth) revoked(principal string) <-chan struct{} {
+	if a.open {
+		return nil
+	}
 	if v, ok := a.byID.Load(principal); ok {
 		return v.(*grant).revoked //nolint:forcetypeassert // the map holds nothing else
 	}
-	return nil
+	return over
 }
+
+// over is closed.
+var over = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // check reads the tokens in use again, and returns the IDs of those that have expired
 // or are gone.
