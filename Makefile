@@ -112,6 +112,14 @@ conformance: build deps ## run the MCP conformance suite against the binary
 chaos: ## make faults under load and check what clients and providers saw: make chaos D=10m SEED=… BROKEN=rule
 	$(GO) run ./chaos -d $(or $(D),1m) $(if $(SEED),-seed $(SEED)) $(if $(BROKEN),-broken $(BROKEN))
 
+.PHONY: hostile
+hostile: build ## attack the binary in every known way, print what a victim notices: make hostile D=10s
+	$(GO) run ./hostile -server bin/mcpbridge -d $(or $(D),10s)
+
+.PHONY: soak
+soak: build ## load the binary in every way, friends and enemies, and see that it holds nothing afterwards: make soak D=20m
+	$(GO) run ./hostile -server bin/mcpbridge -soak $(or $(D),20m)
+
 .PHONY: e2e
 e2e: build deps smoke ## run the end-to-end tests alone, uncached
 	$(GO) test -count=1 ./cmd/... $(if $(wildcard e2e/*.go),./e2e/...)

@@ -28,6 +28,7 @@ type serveConfig struct {
 	Proxies   []string `name:"trusted-proxy" placeholder:"CIDR" help:"Network of a reverse proxy whose X-Forwarded-For is believed. May be repeated."`
 	TokenFile string   `name:"admin-token-file" type:"path" placeholder:"FILE" help:"File of the admin token, at least 32 characters; or give the token itself as MCPBRIDGE_ADMIN_TOKEN. Without either one is made at the first start and printed once."`
 
+	Debug     string        `name:"debug-listen" placeholder:"HOST:PORT" help:"Serve the profiles of net/http/pprof there, under /debug/pprof/. On a loopback address only."`
 	LogLevel  string        `enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error. Default: ${default}."`
 	LogFormat string        `enum:"text,json" default:"text" help:"text or json. Default: ${default}."`
 	Notice    time.Duration `name:"shutdown-notice" default:"250ms" placeholder:"DURATION" help:"How long a server that is told to stop answers new requests with 503, and /readyz with no, before it takes no more connections. Default: ${default}."`

@@ -51,6 +51,12 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 		c.PublicURL = "http://" + listener.Addr().String()
 	}
 
+	stopDebug, err := debugServer(ctx, c.Debug, log)
+	if err != nil {
+		return err
+	}
+	defer stopDebug()
+
 	st, err := store.OpenBolt(c.Data, store.BoltOptions{}) //nolint:contextcheck // opening a file has no context to end it
 	if err != nil {
 		return err

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -254,6 +256,30 @@ func TestGraceBoundsTheDrain(t *testing.T) {
 	// The server has begun the request once it reads no more than this.
 	run(s.ctx, "", "healthcheck", "--server", url).want(t, exitOK, ``, ``)
 	s.stop()
+}
+
+func TestProfilesAreServedOnLoopbackAlone(t *testing.T) {
+	s, url := serve(t, t.TempDir()+"/data", "--open", "--debug-listen", "127.0.0.1:0")
+	debug := s.stderr.find(s.ctx, t, `msg="serving profiles" listen=(\S+)`)
+	for address, want := range map[string]int{"http://" + debug: 200, url: 404} {
+		r, err := http.NewRequestWithContext(s.ctx, http.MethodGet, address+"/debug/pprof/goroutine?debug=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want || strings.HasPrefix(string(text), "goroutine profile: total ") != (want == 200) {
+			t.Errorf("%s: %d %.100s", address, resp.StatusCode, text)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	s.stop()
+	run(t.Context(), "", "serve", "--open", "--data", t.TempDir()+"/data", "--listen", "127.0.0.1:0", "--debug-listen", "0.0.0.0:0").
+		want(t, exitUsage, ``, `mcpbridge: --debug-listen needs a loopback address.*`)
 }
 
 // asCommand makes TestMain the command itself, for tests of the whole process.
