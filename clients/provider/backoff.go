@@ -52,6 +52,16 @@ func (b *backoff) wait(err error) time.Duration {
 	}
 }
 
+// asked tells whether the bridge itself ended a connection, to come back to: that is no
+// failure, however short the connection was.
+func asked(err error) bool {
+	if _, ok := errors.AsType[*later](err); ok {
+		return true
+	}
+	status := websocket.CloseStatus(err)
+	return status == websocket.StatusServiceRestart || status == websocket.StatusGoingAway
+}
+
 // later is the bridge's wish not to see us before a time.
 type later struct {
 	until time.Time

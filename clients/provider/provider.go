@@ -138,7 +138,7 @@ func (p *Provider) stay(ctx context.Context) error {
 			first = false
 			began := time.Now()
 			err = p.serve(ctx, l)
-			if time.Since(began) >= stableAfter {
+			if time.Since(began) >= stableAfter || asked(err) {
 				b.reset()
 			}
 		}

@@ -852,6 +852,33 @@ func TestReconnectIsHonoured(t *testing.T) {
 	})
 }
 
+// TestRestartsOfTheBridgeAreNoFailures: a bridge that says goodbye, time and again, is
+// not waited for longer each time.
+func TestRestartsOfTheBridgeAreNoFailures(t *testing.T) {
+	for name, end := range map[string]func(*providertest.Peer){
+		"reconnect":       func(p *providertest.Peer) { p.Send(`{"type":"reconnect","afterMs":500}`); p.Gone() },
+		"service restart": func(p *providertest.Peer) { p.Close(1012, "") },
+		"going away":      func(p *providertest.Peer) { p.Close(1001, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, nil, echo())
+				peer := r.bridge.Accept()
+				peer.Greet()
+				for n := range 12 {
+					from := time.Now()
+					end(peer)
+					peer = r.bridge.Accept()
+					peer.Greet()
+					if took := time.Since(from); took > 6*time.Second {
+						t.Fatalf("restart %d: back after %v", n, took)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestReconnectWaitsForAnAnswerToBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tool, began, release := blocker()
