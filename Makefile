@@ -112,6 +112,13 @@ conformance: build deps ## run the MCP conformance suite against the binary
 chaos: ## make faults under load and check what clients and providers saw: make chaos D=10m SEED=… BROKEN=rule
 	$(GO) run ./chaos -d $(or $(D),1m) $(if $(SEED),-seed $(SEED)) $(if $(BROKEN),-broken $(BROKEN))
 
+.PHONY: rolling storm
+rolling: ## restart the binary 20 times under 1,000 calls a second, and count what clients that retry see
+	$(GO) run ./chaos -mode rolling
+
+storm: ## drop 2,000 providers at once: when all are back, and what another bridge notices
+	$(GO) run ./chaos -mode storm
+
 .PHONY: hostile
 hostile: build ## attack the binary in every known way, print what a victim notices: make hostile D=10s
 	$(GO) run ./hostile -server bin/mcpbridge -d $(or $(D),10s)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMain lets the test's own binary be the command that enters the namespaces.
@@ -28,6 +29,15 @@ func runCommand(t *testing.T, args ...string) (out string, found bool) {
 	}
 	t.Logf("\n%s", &w)
 	return w.String(), status == 1 || errors.Is(err, errFound)
+}
+
+func serverOf(t *testing.T) string {
+	t.Helper()
+	binary, err := compile(t.Context(), "..", t.TempDir(), false, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
 }
 
 // The bounded form of `make chaos`.
@@ -52,6 +62,26 @@ func TestAFullDiskIsToldOfAndLeft(t *testing.T) {
 	if found || !strings.Contains(out, "noticed by /readyz: true") {
 		t.Error("a guarantee was broken, or nobody was told")
 	}
+}
+
+// make rolling, in short.
+func TestRestartsUnderLoadAreHidden(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := rolling(t.Context(), &out, serverOf(t), t.TempDir(), 2, 200); err != nil {
+		t.Error(err)
+	}
+	t.Logf("\n%s", &out)
+}
+
+// make storm, in short.
+func TestAllComeBackFromAStormAndNobodyIsTold(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := storm(t.Context(), &out, serverOf(t), t.TempDir(), 100, 50, 2*time.Second); err != nil {
+		t.Error(err)
+	}
+	t.Logf("\n%s", &out)
 }
 
 // A server that breaks a rule is found out.

@@ -40,7 +40,7 @@ func main() {
 	status, err := start(ctx, os.Stdout, args, inside)
 	stop()
 	if err != nil {
-		if !errors.Is(err, errFound) {
+		if err != errFound { //nolint:errorlint // what is joined to it is told
 			fmt.Fprintln(os.Stderr, err)
 		}
 		status = 1
@@ -59,6 +59,7 @@ func start(ctx context.Context, w io.Writer, args []string, inside bool) (status
 	rule := flags.String("broken", "", "build a server that breaks a `rule`: "+strings.Join(brokenRules(), ", "))
 	only := flags.String("faults", "", "the `faults` to make, separated by commas; default: all")
 	dir := flags.String("o", "", "keep logs and the history in `folder`; default: a temporary one, kept on a violation")
+	mode := flags.String("mode", "faults", "`what` to do: faults; rolling, restarts under load; or storm, which drops many providers at once")
 	root := flags.String("root", ".", "`folder` of the repository")
 	built := flags.Bool("stepped", false, "the binary's clock can be stepped")
 	_ = flags.Parse(args) // exits
@@ -77,6 +78,12 @@ func start(ctx context.Context, w io.Writer, args []string, inside bool) (status
 			return 1, err
 		}
 		*built = *clock
+	}
+	switch *mode {
+	case "rolling":
+		return 0, rolling(ctx, w, *binary, *dir, 20, 1000)
+	case "storm":
+		return 0, storm(ctx, w, *binary, *dir, 2000, 200, 10*time.Second)
 	}
 	if !inside {
 		again := []string{
