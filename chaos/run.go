@@ -36,6 +36,7 @@ type run struct {
 	clock  bool       // the server's clock can be stepped
 	say    func(format string, args ...any)
 
+	fills   int            // how often the disk was full
 	noticed bool           // the server said that it could not write, at least once
 	made    map[string]int // faults
 }
