@@ -264,9 +264,16 @@ func (c *checker) order() {
 		all := lanes[k]
 		for i, r := range all[1:] {
 			last := all[i]
-			if last.accepted.At < r.begin.At && last.execs[0].At > r.execs[0].At {
+			if last.accepted.At < r.begin.At && last.execs[0].At > r.execs[0].At && !c.restarted(last.accepted.At, r.execs[0].At) {
 				c.breaks(RuleOrder, r.execs[0].At, "%s was given call %s before %s, which was accepted earlier", k.who, r.begin.ID, last.begin.ID)
 			}
 		}
 	}
+}
+
+// restarted tells whether the server was another process at the two times. What the first
+// had accepted and given to nobody its clients have asked the second for, each when it
+// liked.
+func (c *checker) restarted(from, until time.Duration) bool {
+	return slices.ContainsFunc(c.faults, func(f span) bool { return restarts[f.fault] && f.from < until && f.until > from })
 }

@@ -31,6 +31,9 @@ var ends = map[string]bool{
 	FaultKill: true, FaultFullKill: true, FaultReadOnly: true, FaultDamage: true, FaultCutClients: true, FaultCutAll: true,
 }
 
+// restarts are the faults after which the server is another process.
+var restarts = map[string]bool{FaultKill: true, FaultTerm: true, FaultFullKill: true, FaultReadOnly: true, FaultDamage: true}
+
 // unseen are the faults that no call may notice.
 var unseen = map[string]bool{FaultFull: true, FaultClock: true}
 
