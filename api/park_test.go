@@ -175,8 +175,10 @@ func TestCallsWaitWhileASilentProviderIsClosed(t *testing.T) {
 			masked(textFrame, `{"type":"registerTools","tools":[`+tool("a")+`]}`)); err != nil {
 			t.Fatal(err)
 		}
-		for !strings.Contains(w.log.String(), "two ping intervals") {
-			time.Sleep(time.Second)
+		for end := time.Now().Add(time.Minute); !strings.Contains(w.log.String(), "two ping intervals"); time.Sleep(time.Second) {
+			if time.Now().After(end) {
+				t.Fatalf("the silent provider is not given up: %s", w.log)
+			}
 		}
 		got := w.later(func() answer { return w.post("b", callBody("1", "a", "{}")) })
 		time.Sleep(time.Second)
