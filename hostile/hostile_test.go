@@ -47,7 +47,7 @@ const mostMemory = 512 << 20
 // the calls of a bridge that nobody attacks are all answered, and memory stays bounded.
 func TestEnemiesHarmNobodyElse(t *testing.T) {
 	t.Parallel()
-	target, err := start(t.Context(), server, t.TempDir(), "--ping", "2s")
+	target, err := start(t.Context(), server, t.TempDir(), "--ping", "8s")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 				c.out.c = c
 				c.heard.Store(c.born)
 				e.add(c)
-				e.wg.Go(c.read)
+				go func() { defer e.wg.Done(); c.read() }()
 				if place == "appendCall" {
 					c.out.Deliver(session.Delivery{Call: new(session.Call)}, 1)
 				}

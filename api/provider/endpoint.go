@@ -123,10 +123,14 @@ func (e *Endpoint) Accept(w http.ResponseWriter, r *http.Request, bridge session
 	if err := c.d.greet(); err != nil {
 		c.complain(err)
 		e.remove(c)
+		e.wg.Done()
 		return
 	}
 	lives = true
-	e.wg.Go(c.read)
+	go func() {
+		defer e.wg.Done()
+		c.read()
+	}()
 }
 
 // revokePatience is how long a provider that may not stay may take to hear why.
@@ -152,7 +156,25 @@ func (e *Endpoint) Refuse(w http.ResponseWriter, r *http.Request, cause error) {
 	if err != nil {
 		return
 	}
-	e.wg.Go(func() { _ = ws.Close(websocket.StatusCode(f.Close), closeReason(f.Message)) })
+	if !e.more() {
+		_ = ws.CloseNow()
+		return
+	}
+	go func() {
+		defer e.wg.Done()
+		_ = ws.Close(websocket.StatusCode(f.Close), closeReason(f.Message))
+	}()
+}
+
+// more counts one goroutine more, which calls e.wg.Done, unless the endpoint is closed and
+// waits for those that there are.
+func (e *Endpoint) more() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.wg.Add(1)
+	}
+	return !e.closed
 }
 
 // Sizes of a connection's buffers, in bytes: net/http's are 4 KiB each, which
@@ -196,12 +218,14 @@ func upgrade(w http.ResponseWriter, r *http.Request, pinged func(context.Context
 	return ws, small.line, nil
 }
 
+// add counts a connection, whose reader calls e.wg.Done.
 func (e *Endpoint) add(c *conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return false
 	}
+	e.wg.Add(1)
 	e.conns[c] = struct{}{}
 	return true
 }

@@ -80,6 +80,7 @@ func TestABackupIsStreamedWithItsLength(t *testing.T) {
 			}
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
+			server.Close() // waits for the handler
 			if answer.StatusCode != test.status || answer.Header.Get("Retry-After") != test.again || answer.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%d %v", answer.StatusCode, answer.Header)
 			}
@@ -103,7 +104,6 @@ func TestABackupIsStreamedWithItsLength(t *testing.T) {
 			case !strings.Contains(e.log.String(), "disk on fire"):
 				t.Errorf("the log has %q", &e.log)
 			}
-			server.Close() // waits for the handler
 			if !file.closed {
 				t.Error("the copy is left open")
 			}

@@ -118,6 +118,9 @@ func (f *limitFlags) limits() session.Limits {
 	}
 }
 
+// leastMemory lets the largest message in: large requests have half of the budget.
+func (f *limitFlags) leastMemory() byteSize { return 4 * max(f.Frame, f.Body) }
+
 // check finds every fault at once; each names its flag and the bound.
 func (f *limitFlags) check() error {
 	var errs []error
@@ -144,8 +147,7 @@ func (f *limitFlags) check() error {
 	fault(f.CallTimeout > f.CallMax, "--call-timeout is %v, more than the %v of --call-timeout-max", f.CallTimeout, f.CallMax)
 	fault(f.Tool > f.Frame, "--max-tool is %v, more than the %v of --max-frame", f.Tool, f.Frame)
 	fault(f.Frame > f.Outbox, "--max-frame is %v, more than the %v of --max-outbox", f.Frame, f.Outbox)
-	most := 4 * max(f.Frame, f.Body) // of which half is for large requests
-	fault(f.Memory != 0 && f.Memory < most, "--memory-budget is %v, want at least the %v that four of the largest messages have", f.Memory, most)
+	fault(f.Memory != 0 && f.Memory < f.leastMemory(), "--memory-budget is %v, want at least the %v that four of the largest messages have", f.Memory, f.leastMemory())
 	fault(f.SchemaDepth > f.MessageDepth, "--max-schema-depth is %d, more than the %d of --max-message-depth", f.SchemaDepth, f.MessageDepth)
 	return errors.Join(errs...)
 }

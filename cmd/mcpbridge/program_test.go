@@ -122,6 +122,7 @@ func TestWrongUseIsStatus2(t *testing.T) {
 		"size":                  {[]string{"serve", "--max-frame", "8 parsecs"}, `.*8 parsecs.*`},
 		"no calls":              {[]string{"serve", "--max-calls", "0"}, `.*--max-calls is 0, want at least 1.*`},
 		"no requests":           {[]string{"serve", "--max-token-requests", "0"}, `.*--max-token-requests: "0" is no limit: want a number of at least 1, off or auto.*`},
+		"small budget":          {[]string{"serve", "--memory-budget", "1MiB"}, `.*--memory-budget is 1MiB, want at least the 32MiB that four of the largest messages have.*`},
 		"small frame":           {[]string{"serve", "--max-frame", "100"}, `.*--max-frame is 100, want 1KiB.*`},
 		"timeout over its max":  {[]string{"serve", "--call-timeout", "2h"}, `.*--call-timeout is 2h.*--call-timeout-max.*`},
 		"no token file":         {[]string{"serve", "--listen", "127.0.0.1:0", "--admin-token-file", missing}, `.*--admin-token-file.*no such file.*`},

@@ -78,7 +78,7 @@ func (c *serveCmd) Run(ctx context.Context, p *Program) error {
 		}
 	}
 
-	c.Limits.Memory = byteSize(budgetMemory(c.Limits.Memory))
+	c.Limits.Memory = max(byteSize(budgetMemory(c.Limits.Memory)), c.Limits.leastMemory())
 	host, _ := os.Hostname()
 	dir, err := shard.Open(ctx, shard.Config{
 		Store:         st,
