@@ -110,7 +110,7 @@ conformance: build deps ## run the MCP conformance suite against the binary
 
 .PHONY: chaos
 chaos: ## make faults under load and check what clients and providers saw: make chaos D=10m SEED=… BROKEN=rule
-	$(GO) run ./chaos -d $(or $(D),1m) $(if $(SEED),-seed $(SEED)) $(if $(BROKEN),-broken $(BROKEN))
+	$(GO) run ./chaos -d $(or $(D),10m) $(if $(SEED),-seed $(SEED)) $(if $(BROKEN),-broken $(BROKEN))
 
 .PHONY: rolling storm
 rolling: ## restart the binary 20 times under 1,000 calls a second, and count what clients that retry see

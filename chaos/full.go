@@ -56,7 +56,7 @@ func filled(ctx context.Context, r *run) error {
 	early := false
 	select {
 	case <-registered:
-		early = true // there were free pages enough; whether it is durable, the checker sees
+		early = true // there were free pages enough. Nothing checks here that it is durable
 	default:
 	}
 	if err := free(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,23 @@ import (
 
 	"mcpbridge/clients/provider"
 )
+
+// serving is a server on its own address that is ready, for modes without a checker.
+func serving(ctx context.Context, binary, dir string) (*Server, error) {
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer(NewHistory(io.Discard), binary, address, filepath.Join(dir, "data"), filepath.Join(dir, "server.log"), "--open", "--log-level", "warn")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
 
 // counter is a tool that knows how often it ran for each name.
 type counter struct {

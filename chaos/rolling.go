@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,18 +20,11 @@ func home(n int) string { return "home-" + strconv.Itoa(n%rollingBridges) }
 // rolling stops the server and starts it again, many times under load, and returns an
 // error if a client that comes again when it is told to saw one, or a call ran twice.
 func rolling(ctx context.Context, out io.Writer, binary, dir string, restarts, perSecond int) error {
-	address, err := freeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := newServer(NewHistory(io.Discard), binary, address, filepath.Join(dir, "data"), filepath.Join(dir, "server.log"), "--open", "--log-level", "warn")
+	s, err := serving(ctx, binary, dir)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	if err := s.start(ctx); err != nil {
-		return err
-	}
 	ran := newCounter()
 	provides, leave := context.WithCancel(ctx)
 	var offering sync.WaitGroup
@@ -41,13 +33,13 @@ func rolling(ctx context.Context, out io.Writer, binary, dir string, restarts, p
 	var registered atomic.Int64
 	for i := range rollingBridges {
 		offering.Go(func() {
-			_ = new(dropped).provide(provides, address, home(i), "p", ran.tool("count"), func() { registered.Add(1) })
+			_ = new(dropped).provide(provides, s.address, home(i), "p", ran.tool("count"), func() { registered.Add(1) })
 		})
 	}
 	if !within(ctx, startWait, func() bool { return registered.Load() == rollingBridges }) {
 		return errors.New("chaos: the providers could not register")
 	}
-	c := newCaller(address)
+	c := newCaller(s.address)
 	defer c.http.CloseIdleConnections()
 	var m meter
 	loading, rest := context.WithCancel(ctx)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,19 +21,12 @@ const stormRooms = 10
 // answer; nobody is told that tools changed, for none has; calls on another bridge are
 // timed before and meanwhile.
 func storm(ctx context.Context, out io.Writer, binary, dir string, providers, perSecond int, quietFor time.Duration) error {
-	address, err := freeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := newServer(NewHistory(io.Discard), binary, address, filepath.Join(dir, "data"), filepath.Join(dir, "server.log"), "--open", "--log-level", "warn")
+	s, err := serving(ctx, binary, dir)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	if err := s.start(ctx); err != nil {
-		return err
-	}
-	c := newCaller(address)
+	c := newCaller(s.address)
 	defer c.http.CloseIdleConnections()
 	running, leave := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -44,7 +36,7 @@ func storm(ctx context.Context, out io.Writer, binary, dir string, providers, pe
 	ran := newCounter()
 	var registered atomic.Int64
 	offer := func(d *dropped, bridge, name, tool string) {
-		wg.Go(func() { _ = d.provide(running, address, bridge, name, ran.tool(tool), func() { registered.Add(1) }) })
+		wg.Go(func() { _ = d.provide(running, s.address, bridge, name, ran.tool(tool), func() { registered.Add(1) }) })
 	}
 	offer(new(dropped), "victim", "p", "t")
 	all := make([]*dropped, providers)
